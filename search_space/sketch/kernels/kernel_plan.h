@@ -2,9 +2,11 @@
 #ifndef HEDDLE_SEARCH_SPACE_SKETCH_KERNELS_KERNEL_PLAN_H_
 #define HEDDLE_SEARCH_SPACE_SKETCH_KERNELS_KERNEL_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,8 +25,31 @@ struct Hole {
 };
 using HoleValues = absl::Span<const int64_t>;
 
+// A hole of a plan, for those who made it: its place among the plan's holes and their values.
+struct HoleId {
+  size_t index = 0;
+  operator size_t() const { return index; }
+};
+
 // Elements of a tensor that the widest access, of 16 bytes, moves at once.
 inline int64_t ElementsOfAccess(DType type) { return 16 / SizeOf(type); }
+
+// Values of holes: `first`, twice that, four times, ... up to `last`.
+inline std::vector<int64_t> Doubled(int64_t first, int64_t last) {
+  std::vector<int64_t> values;
+  for (int64_t value = first; value <= last; value *= 2) values.push_back(value);
+  return values;
+}
+// Elements of accesses that do not cross the ends of rows of so many.
+inline std::vector<int64_t> AccessWidths(int64_t row, DType type) {
+  std::vector<int64_t> widths = {1};
+  for (int64_t w = 2; w <= ElementsOfAccess(type) && row % w == 0; w *= 2) widths.push_back(w);
+  return widths;
+}
+// 0 and, where there is something to choose, such as iterations that a mask may leave out, 1.
+inline std::vector<int64_t> OnlyIf(bool possible) {
+  return possible ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
+}
 
 class KernelPlan {
  public:
@@ -64,6 +89,12 @@ class KernelPlan {
 
  protected:
   virtual void Write(ScheduleWriter& w, HoleValues values) const = 0;
+
+  // A plan declares its holes where their ids are, in the order of a point's text.
+  HoleId AddHole(std::string name, std::vector<int64_t> domain, int group) {
+    holes_.push_back({std::move(name), std::move(domain), group});
+    return {holes_.size() - 1};
+  }
 
   std::vector<Hole> holes_;
 };

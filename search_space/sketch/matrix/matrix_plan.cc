@@ -92,7 +92,7 @@ void MatrixPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const 
         values[h] = value;
         if (!Check(values).ok()) continue;
         valid.push_back(value);
-        if (!anywhere && IsLikely(h, values, may_split)) likely.push_back(value);
+        if (!anywhere && IsLikely({h}, values, may_split)) likely.push_back(value);
       }
       if (valid.empty()) return;  // Check says why
       const std::vector<int64_t>& from = likely.empty() ? valid : likely;
@@ -113,10 +113,6 @@ std::vector<int64_t> MatrixPlan::Columns(std::vector<int64_t> all, int64_t of_ma
   if (!kernel_.row_parts) return all;
   std::erase_if(all, [&](int64_t c) { return c * of_matrix != kernel_.row_parts->columns; });
   return all;
-}
-
-std::vector<int64_t> MatrixPlan::Stagings() const {
-  return kernel_.may_stage ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
 }
 
 std::vector<int64_t> MatrixPlan::Parts() const {

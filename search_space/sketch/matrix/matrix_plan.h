@@ -179,18 +179,14 @@ class MatrixPlan : public KernelPlan {
   explicit MatrixPlan(MatrixKernel kernel) : kernel_(std::move(kernel)) {}
 
   virtual MatrixTile TileOf(HoleValues values) const = 0;
-  // Is the last of the values, of hole number `hole`, where fast kernels lie?
-  virtual bool IsLikely(size_t hole, HoleValues values, bool may_split) const = 0;
+  // Is the last of the values, of `hole`, where fast kernels lie?
+  virtual bool IsLikely(HoleId hole, HoleValues values, bool may_split) const = 0;
 
-  void Add(const char* name, std::vector<int64_t> domain, int group) {
-    holes_.push_back({name, std::move(domain), group});
-  }
   std::vector<int64_t> Swaps() const;  // the numbers of the factors that may be operand A
   // Columns of a warp or warpgroup: those of `all`, or what it has of a row's part, in matrices of
   // `of_matrix`.
   std::vector<int64_t> Columns(std::vector<int64_t> all, int64_t of_matrix) const;
-  std::vector<int64_t> Parts() const;     // that the reduction may be split into
-  std::vector<int64_t> Stagings() const;  // of the result, in shared memory
+  std::vector<int64_t> Parts() const;  // that the reduction may be split into
 
   // The limits that all have.
   absl::Status CheckTile(const MatrixTile& t, int64_t most_accumulators) const;

@@ -82,7 +82,7 @@ class ChainPlan : public KernelPlan {
     Usage usage;
     HEDDLE_RETURN_IF_ERROR(root_.Cost(root, usage));
     HEDDLE_RETURN_IF_ERROR(CheckRows(root, values));
-    if (IsReversed(values) && values[masked_.index] == 0) {
+    if (IsReversed(values) && values[masked_] == 0) {
       return chain_.root.Refuse("blocks that leave nothing out have all the same to do");
     }
     for (const TiledLink& link : tiled_) {
@@ -133,7 +133,7 @@ class ChainPlan : public KernelPlan {
  protected:
   void Write(ScheduleWriter& w, HoleValues values) const override {
     for (const BufferRef& stage : chain_.inlined) w.ComputeInline({stage});
-    if (values[masked_.index] != 0) {
+    if (values[masked_] != 0) {
       if (chain_.is_masked) w.SkipMasked(chain_.root.reduction);
       for (const ChainLink& link : chain_.links) {
         if (link.is_masked) w.SkipMasked(link.reduction);
@@ -142,7 +142,7 @@ class ChainPlan : public KernelPlan {
     const Tile root = root_.TileOf(values);
     Nest nest{.w = w, .stage = chain_.root.root, .reduction = chain_.root.reduction};
     // Blocks that run together have as much to do as one another.
-    if (values[masked_.index] != 0) nest.slowest = chain_.row;
+    if (values[masked_] != 0) nest.slowest = chain_.row;
     nest.reversed = IsReversed(values);
     root_.WriteKernel(root, nest);
     // Who reads a result is in its place before it.
@@ -181,7 +181,7 @@ class ChainPlan : public KernelPlan {
   // Registers that run ahead would read what is not fetched.
   absl::Status CheckMask(const TiledKernel& kernel, bool is_masked, const Tile& tile,
                          HoleValues values) const {
-    if (values[masked_.index] == 0 || !is_masked || tile.fragment_copies == 1) {
+    if (values[masked_] == 0 || !is_masked || tile.fragment_copies == 1) {
       return absl::OkStatus();
     }
     return kernel.Refuse("registers run ahead of tiles that may be left out");
@@ -286,7 +286,7 @@ class ChainPlan : public KernelPlan {
       int64_t in_block = link.row == a ? rows : 1;
       if (is_column) in_block = Reach(axes[a].extent, *self, root, values);
       // Whatever lies innermost is padded.
-      elements *= in_block + (a + 1 == axes.size() ? values[self->pad.index] : 0);
+      elements *= in_block + (a + 1 == axes.size() ? values[self->pad] : 0);
     }
     return RoundUp(elements * size, 16);
   }

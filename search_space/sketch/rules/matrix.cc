@@ -20,28 +20,11 @@ class WarpPlan : public MatrixPlan {
  public:
   static constexpr bool kInWarpgroups = false;
 
-  explicit WarpPlan(MatrixKernel kernel) : MatrixPlan(std::move(kernel)) {
-    // In the order in which they are drawn. The first value of each takes least.
-    Add("swap", Swaps(), 0);
-    Add("m.warps", {1, 2, 4, 8}, 0);
-    Add("n.warps", {1, 2, 4, 8}, 0);
-    Add("m.tiles", {1, 2, 3, 4, 6, 8}, 0);
-    Add("n.tiles", Columns({1, 2, 3, 4, 6, 8, 12, 16}, ShapeOf(Instruction()).n), 0);
-    Add("k.steps", {1, 2, 4, 8}, 1);
-    Add("split_k", Parts(), 1);
-    // A factor that is computed is stored where the other one's copies begin.
-    const bool copies = kernel_.factors[0].is_copied || kernel_.factors[1].is_copied;
-    Add("pipeline", copies ? std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6} : std::vector<int64_t>{0, 1},
-        2);
-    Add("prefetch", {0, 1}, 2);
-    Add("block_swizzle", {1, 2, 4, 8, 16}, 3);
-    Add("min_blocks", {0, 1, 2, 3}, 3);
-    Add("staged", Stagings(), 0);
-  }
+  explicit WarpPlan(MatrixKernel kernel) : MatrixPlan(std::move(kernel)) {}
 
   absl::Status Check(HoleValues values) const override {
     HEDDLE_RETURN_IF_ERROR(CheckTile(TileOf(values), kMostAccumulators));
-    if (values[kAhead] != 0 && (values[kPipeline] == 0 || values[kSteps] % 2 != 0)) {
+    if (values[ahead_] != 0 && (values[pipeline_] == 0 || values[steps_] % 2 != 0)) {
       return kernel_.kernel.Refuse(
           "registers run ahead through an even number of steps of a pipeline");
     }
@@ -51,50 +34,44 @@ class WarpPlan : public MatrixPlan {
  protected:
   MatrixTile TileOf(HoleValues v) const override {
     const MatrixShape& shape = ShapeOf(Instruction());
-    MatrixTile t{.kernel = kernel_, .a = v[kSwap] != 0 ? 1u : 0u, .step = shape.k};
+    MatrixTile t{.kernel = kernel_, .a = v[swap_] != 0 ? 1u : 0u, .step = shape.k};
     t.unit[t.a] = shape.m;
     t.unit[1 - t.a] = shape.n;
-    t.block[t.a] = shape.m * v[kRowTiles] * v[kRowWarps];
-    t.block[1 - t.a] = shape.n * v[kColTiles] * v[kColWarps];
-    t.depth = shape.k * v[kSteps];
-    t.threads = FragmentLayout::kWarpLanes * v[kRowWarps] * v[kColWarps];
-    t.accumulators =
-        v[kRowTiles] * v[kColTiles] * kernel_.Places() * shape.Layout(MatrixOperand::kD).elements();
-    const int64_t buffers = v[kPipeline] == 0 ? 1 : std::max<int64_t>(2, v[kPipeline]);
+    t.block[t.a] = shape.m * v[row_tiles_] * v[row_warps_];
+    t.block[1 - t.a] = shape.n * v[col_tiles_] * v[col_warps_];
+    t.depth = shape.k * v[steps_];
+    t.threads = FragmentLayout::kWarpLanes * v[row_warps_] * v[col_warps_];
+    t.accumulators = v[row_tiles_] * v[col_tiles_] * kernel_.Places() *
+                     shape.Layout(MatrixOperand::kD).elements();
+    const int64_t buffers = v[pipeline_] == 0 ? 1 : std::max<int64_t>(2, v[pipeline_]);
     for (size_t i = 0; i < 2; ++i) {
       t.shared_bytes += RoundUp(t.Elements(i) * SizeOf(kernel_.Type()), 128) * buffers;
     }
-    const int64_t fragments = v[kRowTiles] * 4 * kernel_.factors[t.a].Parts() +
-                              v[kColTiles] * 2 * kernel_.factors[1 - t.a].Parts();
-    t.registers = kOtherRegisters + t.accumulators + fragments * (1 + v[kAhead]) +
-                  (v[kPipeline] == 1 ? t.Staged() : 0);
-    t.parts = v[kParts];
-    t.raster = v[kRaster];
-    t.min_blocks = v[kBlocks];
-    t.is_staged = v[kStaged] != 0;
+    const int64_t fragments = v[row_tiles_] * 4 * kernel_.factors[t.a].Parts() +
+                              v[col_tiles_] * 2 * kernel_.factors[1 - t.a].Parts();
+    t.registers = kOtherRegisters + t.accumulators + fragments * (1 + v[ahead_]) +
+                  (v[pipeline_] == 1 ? t.Staged() : 0);
+    t.parts = v[parts_];
+    t.raster = v[raster_];
+    t.min_blocks = v[blocks_];
+    t.is_staged = v[staged_] != 0;
     t.AddResult();
     return t;
   }
 
-  bool IsLikely(size_t hole, HoleValues v, bool may_split) const override {
-    switch (hole) {
-      case kSwap:
-        return (v[kSwap] != 0) == (kernel_.Extent(0) < kernel_.Extent(1) && kernel_.Extent(0) < 16);
-      case kColWarps:
-        return v[kRowWarps] * v[kColWarps] == 4 || v[kRowWarps] * v[kColWarps] == 8;
-      case kRowTiles:
-        return v[kRowTiles] >= 2 && v[kRowTiles] <= 4;
-      case kColTiles:
-        return TileOf(v).accumulators >= 32;
-      case kSteps:
-        return v[kSteps] >= 2 && v[kSteps] <= 4;
-      case kParts:
-        return v[kParts] == 1 || may_split;
-      case kPipeline:
-        return v[kPipeline] >= 3;
-      default:
-        return true;
+  bool IsLikely(HoleId hole, HoleValues v, bool may_split) const override {
+    if (hole == swap_) {
+      return (v[swap_] != 0) == (kernel_.Extent(0) < kernel_.Extent(1) && kernel_.Extent(0) < 16);
     }
+    if (hole == col_warps_) {
+      return v[row_warps_] * v[col_warps_] == 4 || v[row_warps_] * v[col_warps_] == 8;
+    }
+    if (hole == row_tiles_) return v[row_tiles_] >= 2 && v[row_tiles_] <= 4;
+    if (hole == col_tiles_) return TileOf(v).accumulators >= 32;
+    if (hole == steps_) return v[steps_] >= 2 && v[steps_] <= 4;
+    if (hole == parts_) return v[parts_] == 1 || may_split;
+    if (hole == pipeline_) return v[pipeline_] >= 3;
+    return true;
   }
 
   void Write(ScheduleWriter& w, HoleValues values) const override;
@@ -103,22 +80,34 @@ class WarpPlan : public MatrixPlan {
   static constexpr int64_t kOtherRegisters = 40;  // addresses, loop counters, temporaries
   static constexpr int64_t kMostAccumulators = 128;
 
-  enum HoleNumber : uint8_t {
-    kSwap,      // 1: the first factor is B, whose tiles are of 8
-    kRowWarps,  // warps along the rows, and the columns, of the result
-    kColWarps,
-    kRowTiles,  // of a warp
-    kColTiles,
-    kSteps,     // of an instruction along the reduction, in a tile in shared memory
-    kParts,     // of the reduction, over blocks
-    kPipeline,  // 0: none, 1: through registers, more: copies, in so many buffers
-    kAhead,     // are the fragments of the next step read beside the products of one?
-    kRaster,
-    kBlocks,
-    kStaged  // 1: the result is stored from shared memory
-  };
-
   MatrixInstruction Instruction() const { return WarpInstruction(kernel_.Type()); }
+  // A factor that is computed is stored where the other one's copies begin.
+  std::vector<int64_t> Pipelines() const {
+    if (!kernel_.factors[0].is_copied && !kernel_.factors[1].is_copied) return {0, 1};
+    return {0, 1, 2, 3, 4, 5, 6};
+  }
+
+  // In the order in which they are drawn. The first value of each takes least.
+  // 1: the first factor is B, whose tiles are of 8.
+  const HoleId swap_ = AddHole("swap", Swaps(), 0);
+  // Warps along the rows, and the columns, of the result, and tiles of a warp.
+  const HoleId row_warps_ = AddHole("m.warps", {1, 2, 4, 8}, 0);
+  const HoleId col_warps_ = AddHole("n.warps", {1, 2, 4, 8}, 0);
+  const HoleId row_tiles_ = AddHole("m.tiles", {1, 2, 3, 4, 6, 8}, 0);
+  const HoleId col_tiles_ =
+      AddHole("n.tiles", Columns({1, 2, 3, 4, 6, 8, 12, 16}, ShapeOf(Instruction()).n), 0);
+  // Of an instruction along the reduction, in a tile in shared memory.
+  const HoleId steps_ = AddHole("k.steps", {1, 2, 4, 8}, 1);
+  // Of the reduction, over blocks.
+  const HoleId parts_ = AddHole("split_k", Parts(), 1);
+  // 0: none, 1: through registers, more: copies, in so many buffers.
+  const HoleId pipeline_ = AddHole("pipeline", Pipelines(), 2);
+  // Are the fragments of the next step read beside the products of one?
+  const HoleId ahead_ = AddHole("prefetch", {0, 1}, 2);
+  const HoleId raster_ = AddHole("block_swizzle", {1, 2, 4, 8, 16}, 3);
+  const HoleId blocks_ = AddHole("min_blocks", {0, 1, 2, 3}, 3);
+  // 1: the result is stored from shared memory.
+  const HoleId staged_ = AddHole("staged", OnlyIf(kernel_.may_stage), 0);
 };
 
 void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
@@ -128,8 +117,8 @@ void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
   const Begun begun = Begin(w, t);
   const StageRef& sum = begun.sum;
   // Blocks, warps and lanes, and what each lane holds.
-  const auto result = SplitResult(w, t, begun, {values[kRowWarps], values[kRowTiles], 2, 8},
-                                  {values[kColWarps], values[kColTiles], 4, 2});
+  const auto result = SplitResult(w, t, begun, {values[row_warps_], values[row_tiles_], 2, 8},
+                                  {values[col_warps_], values[col_tiles_], 4, 2});
   const LoopList &row = result.row, &col = result.col;
   BindResult(w, t, begun, result, {row[1], col[1], row[4], col[3]},
              {row[2], row[3], col[2], col[4]}, Instruction());
@@ -137,26 +126,26 @@ void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
   // The sums: tiles, steps, and the matrices of a step.
   LoopList loops = w.DataLoops(sum);
   const size_t first = FirstAxis(loops.size());
-  const auto [tiles, step, k16, parts] = SplitDepth(w, sum, values[kSteps], shape.k);
+  const auto [tiles, step, k16, parts] = SplitDepth(w, sum, values[steps_], shape.k);
   const auto [row_tiles, m16] = w.Split(loops[first + rows], shape.m);
   const auto [col_tiles, n8] = w.Split(loops[first + cols], shape.n);
   loops[first + rows] = row_tiles;
   loops[first + cols] = col_tiles;
   w.Reorder(Join({{tiles, step}, parts, loops, {m16, n8, k16}}));
   w.Tensorize(sum, m16, n8, k16);
-  if (values[kAhead] == 0) w.Unroll(step);
+  if (values[ahead_] == 0) w.Unroll(step);
   for (size_t i = 0; i < 2; ++i) {
     const StageRef& tile = begun.factors[i];
     kernel_.factors[i].WriteTile(w, tile, t.threads, tiles);
     WriteFragment(w, sum, tile, first + kernel_.factors[i].own, kernel_.depth, Instruction(),
                   i == t.a ? MatrixOperand::kA : MatrixOperand::kB, step);
   }
-  if (values[kPipeline] != 0) {
-    const bool copies = values[kPipeline] > 1;
+  if (values[pipeline_] != 0) {
+    const bool copies = values[pipeline_] > 1;
     w.Pipeline(tiles, copies ? PipelineKind::kAsyncCopy : PipelineKind::kRegisters,
-               copies ? values[kPipeline] : 2);
+               copies ? values[pipeline_] : 2);
   }
-  if (values[kAhead] != 0) w.Pipeline(step, PipelineKind::kRegisters, 2);
+  if (values[ahead_] != 0) w.Pipeline(step, PipelineKind::kRegisters, 2);
 }
 
 }  // namespace

@@ -85,30 +85,19 @@ std::vector<BufferRef> RowsReadBy(const Schedule& schedule, const StageRef& scan
 class PrefixPlan : public KernelPlan {
  public:
   PrefixPlan(Prefixes prefixes, const Target& target)
-      : prefixes_(std::move(prefixes)), target_(target) {
-    holes_ = {{"threads", {}, 0},
-              {prefixes_.slices ? "columns" : "rows", {}, 0},
-              {prefixes_.slices ? "run" : "vector", {}, 0}};
-    const int64_t most = prefixes_.slices ? kMostSlices : target.max_threads_per_block;
-    for (int64_t t = 2; t <= most; t *= 2) holes_[kThreads].domain.push_back(t);
-    const int64_t fewest = prefixes_.slices ? kFewestColumns : 1;
-    const int64_t last = prefixes_.slices ? kMostColumns : kMaxRowsOfBlock;
-    for (int64_t r = fewest; r <= last; r *= 2) holes_[kRows].domain.push_back(r);
-    const int64_t longest = prefixes_.slices ? kMaxHeldElements : 16;
-    for (int64_t v = 1; v <= longest; v *= 2) holes_[kVector].domain.push_back(v);
-  }
+      : prefixes_(std::move(prefixes)), target_(target) {}
 
   // As few elements a thread as can be, then as many rows.
   std::vector<uint8_t> Default() const override {
     std::vector<uint8_t> choices(holes_.size(), 0), best = choices;
-    for (size_t t = 0; t < holes_[kThreads].domain.size(); ++t) {
-      for (size_t r = 0; r < holes_[kRows].domain.size(); ++r) {
-        for (size_t v = 0; v < holes_[kVector].domain.size(); ++v) {
-          const std::vector<int64_t> values = {holes_[kThreads].domain[t], holes_[kRows].domain[r],
-                                               holes_[kVector].domain[v]};
+    for (size_t t = 0; t < holes_[threads_].domain.size(); ++t) {
+      for (size_t r = 0; r < holes_[rows_].domain.size(); ++r) {
+        for (size_t v = 0; v < holes_[vector_].domain.size(); ++v) {
+          const std::vector<int64_t> values = {holes_[threads_].domain[t], holes_[rows_].domain[r],
+                                               holes_[vector_].domain[v]};
           if (!Check(values).ok()) continue;
           best = {static_cast<uint8_t>(t), static_cast<uint8_t>(r), static_cast<uint8_t>(v)};
-          if (values[kThreads] * values[kRows] >= kPreferredThreads) return best;
+          if (values[threads_] * values[rows_] >= kPreferredThreads) return best;
         }
       }
     }
@@ -119,7 +108,7 @@ class PrefixPlan : public KernelPlan {
     const auto refuse = [&](const std::string& why) {
       return absl::ResourceExhaustedError(absl::StrCat(prefixes_.root.name(), ": ", why));
     };
-    const int64_t threads = v[kThreads] * v[kRows], held = Rounds(v) * v[kVector];
+    const int64_t threads = v[threads_] * v[rows_], held = Rounds(v) * v[vector_];
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
       return refuse(absl::StrCat(threads, " threads a block"));
     }
@@ -128,8 +117,8 @@ class PrefixPlan : public KernelPlan {
         registers * threads > target_.registers_per_sm) {
       return refuse(absl::StrCat(held, " elements a thread of ", threads));
     }
-    if (v[kThreads] * v[kVector] >= 2 * std::max<int64_t>(prefixes_.length, 2)) {
-      return refuse(absl::StrCat(v[kThreads], " threads for a row of ", prefixes_.length));
+    if (v[threads_] * v[vector_] >= 2 * std::max<int64_t>(prefixes_.length, 2)) {
+      return refuse(absl::StrCat(v[threads_], " threads for a row of ", prefixes_.length));
     }
     if (prefixes_.slices && Rounds(v) * threads * 8 > target_.max_shared_bytes_per_block) {
       return refuse(absl::StrCat(Rounds(v), " runs of ", threads, " threads in shared memory"));
@@ -139,8 +128,8 @@ class PrefixPlan : public KernelPlan {
   }
 
   double Waste(HoleValues v) const override {
-    const double row = static_cast<double>(Rounds(v) * v[kThreads] * v[kVector]);
-    return row / static_cast<double>(prefixes_.length) * static_cast<double>(Blocks(v) * v[kRows]) /
+    const double row = static_cast<double>(Rounds(v) * v[threads_] * v[vector_]);
+    return row / static_cast<double>(prefixes_.length) * static_cast<double>(Blocks(v) * v[rows_]) /
            static_cast<double>(prefixes_.others);
   }
 
@@ -151,28 +140,28 @@ class PrefixPlan : public KernelPlan {
     LoopRef row = *at;
     others.erase(at);
     if (others.empty()) {
-      const auto [whole, inner] = w.Split(row, Rounds(v) * v[kThreads] * v[kVector]);
+      const auto [whole, inner] = w.Split(row, Rounds(v) * v[threads_] * v[vector_]);
       others = {whole};
       row = inner;
     }
     w.Reorder(Join({others, {row}}));
-    const auto [block, rows] = w.Split(w.Fuse(others), v[kRows]);
-    const auto [round, lane, run] = w.Split(row, v[kThreads], v[kVector]);
+    const auto [block, rows] = w.Split(w.Fuse(others), v[rows_]);
+    const auto [round, lane, run] = w.Split(row, v[threads_], v[vector_]);
     const LoopList threads = prefixes_.slices ? LoopList{lane, rows} : LoopList{rows, lane};
     w.Reorder(Join({{block}, threads, {round, run}}));
     const LoopRef thread = w.Fuse(threads);
     w.Bind(block, BindTo::kBlock);
     w.Bind(thread, BindTo::kThread);
-    const bool wide = !prefixes_.slices && v[kVector] > 1;
+    const bool wide = !prefixes_.slices && v[vector_] > 1;
     if (wide) w.Vectorize(run);
     w.SetScope(prefixes_.scan, Scope::kLocal);
-    w.ShareScan(prefixes_.scan, v[kThreads], v[kVector],
+    w.ShareScan(prefixes_.scan, v[threads_], v[vector_],
                 prefixes_.slices ? ScanGroup::kSlices : ScanGroup::kNeighbours);
     w.ComputeAt(prefixes_.scan, thread);
     if (!wide) return;
     for (const BufferRef& tensor : RowsReadBy(w.schedule(), prefixes_.scan)) {
       const StageRef held = w.CacheRead(tensor, Scope::kLocal, prefixes_.scan);
-      w.Spread(held, v[kThreads], v[kVector]);
+      w.Spread(held, v[threads_], v[vector_]);
       w.ComputeAt(held, thread);
     }
   }
@@ -183,14 +172,20 @@ class PrefixPlan : public KernelPlan {
   // Of a thread beside what it holds of a row, as it was read and as it is reduced.
   static constexpr int64_t kOtherRegisters = 32;
 
-  enum { kThreads, kRows, kVector };
   static constexpr int64_t kPreferredThreads = 256;
 
-  int64_t Rounds(HoleValues v) const { return CeilDiv(prefixes_.length, v[kThreads] * v[kVector]); }
-  int64_t Blocks(HoleValues v) const { return CeilDiv(prefixes_.others, v[kRows]); }
+  int64_t Rounds(HoleValues v) const { return CeilDiv(prefixes_.length, v[threads_] * v[vector_]); }
+  int64_t Blocks(HoleValues v) const { return CeilDiv(prefixes_.others, v[rows_]); }
 
   const Prefixes prefixes_;
   const Target target_;
+  const HoleId threads_ = AddHole(
+      "threads", Doubled(2, prefixes_.slices ? kMostSlices : target_.max_threads_per_block), 0);
+  const HoleId rows_ = prefixes_.slices
+                           ? AddHole("columns", Doubled(kFewestColumns, kMostColumns), 0)
+                           : AddHole("rows", Doubled(1, kMaxRowsOfBlock), 0);
+  const HoleId vector_ = prefixes_.slices ? AddHole("run", Doubled(1, kMaxHeldElements), 0)
+                                          : AddHole("vector", Doubled(1, 16), 0);
 };
 
 std::unique_ptr<KernelPlan> PlanPrefixes(const ProgramShape& shape, const KernelShape& kernel,

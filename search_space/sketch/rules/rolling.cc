@@ -15,19 +15,7 @@ class WarpRollingPlan : public RollingPlan {
  public:
   static constexpr bool kInWarpgroups = false;
 
-  explicit WarpRollingPlan(RollingChain chain) : RollingPlan(std::move(chain)) {
-    // The first value of each takes least.
-    Add("warps", {4, 1, 2, 8}, 0);
-    Add("tiles", {1, 2, 3, 4}, 0);
-    Add("terms", TermsOfIteration(), 0);
-    Add("held", {0, 1}, 1);
-    const bool copies = chain_.keys().is_copied && chain_.values().is_copied;
-    Add("pipeline", copies ? std::vector<int64_t>{0, 2, 3, 4} : std::vector<int64_t>{0}, 1);
-    Add("min_blocks", {0, 1, 2, 3, 4}, 2);
-    Add("skip_masked", OnlyIf(chain_.is_masked), 3);
-    Add("last_first", OnlyIf(chain_.is_masked), 3);
-    Add("read_ahead", OnlyIf(!chain_.beside.empty()), 1);
-  }
+  explicit WarpRollingPlan(RollingChain chain) : RollingPlan(std::move(chain)) {}
 
  protected:
   RollingTile TileOf(HoleValues v) const override;
@@ -42,18 +30,6 @@ class WarpRollingPlan : public RollingPlan {
   // Addresses, loop counters, statistics, temporaries.
   static constexpr int64_t kOtherRegisters = 48;
 
-  enum HoleNumber : uint8_t {
-    kWarps,     // of a block, along the rows
-    kTiles,     // of 16 rows, of a warp
-    kTerms,     // columns of the scores that an iteration makes
-    kHeld,      // 1: a warp's rows of the scores' first factor stay in registers
-    kPipeline,  // 0: none, more: copies, in so many buffers
-    kBlocks,
-    kMasked,
-    kReversed,
-    kAhead  // 1: what weights are made of besides scores is read before these are there
-  };
-
   // Whole matrices of equal parts of all terms; at least one that no plan has where there are none.
   std::vector<int64_t> TermsOfIteration() const {
     std::vector<int64_t> terms;
@@ -63,6 +39,10 @@ class WarpRollingPlan : public RollingPlan {
     if (terms.empty()) terms.push_back(16);
     return terms;
   }
+  std::vector<int64_t> Pipelines() const {
+    if (!chain_.keys().is_copied || !chain_.values().is_copied) return {0};
+    return {0, 2, 3, 4};
+  }
   int64_t Registers(HoleValues v) const;
   int64_t SharedBytes(const RollingTile& t) const;
   // Matrices of a sum in the order in which they are multiplied, `k16` along the reduction. The
@@ -70,17 +50,32 @@ class WarpRollingPlan : public RollingPlan {
   // Loops over `parts` of A are inside of that.
   static LoopRef TileProduct(ScheduleWriter& w, const StageRef& sum, size_t row, size_t col,
                              const LoopList& outer, const LoopList& parts, const LoopRef& k16);
+
+  // The first value of each takes least.
+  const HoleId warps_ = AddHole("warps", {4, 1, 2, 8}, 0);  // of a block, along the rows
+  const HoleId tiles_ = AddHole("tiles", {1, 2, 3, 4}, 0);  // of 16 rows, of a warp
+  // Columns of the scores that an iteration makes.
+  const HoleId terms_ = AddHole("terms", TermsOfIteration(), 0);
+  // 1: a warp's rows of the scores' first factor stay in registers.
+  const HoleId held_ = AddHole("held", {0, 1}, 1);
+  // 0: none, more: copies, in so many buffers.
+  const HoleId pipeline_ = AddHole("pipeline", Pipelines(), 1);
+  const HoleId blocks_ = AddHole("min_blocks", {0, 1, 2, 3, 4}, 2);
+  const HoleId masked_ = AddHole("skip_masked", OnlyIf(chain_.is_masked), 3);
+  const HoleId reversed_ = AddHole("last_first", OnlyIf(chain_.is_masked), 3);
+  // 1: what weights are made of besides scores is read before these are there.
+  const HoleId ahead_ = AddHole("read_ahead", OnlyIf(!chain_.beside.empty()), 1);
 };
 
 // What lies in registers at once.
 int64_t WarpRollingPlan::Registers(HoleValues v) const {
   const int64_t columns = CeilDiv(Columns(), 8), depth = CeilDiv(chain_.scores.Depth(), 16);
-  const int64_t sums = v[kTiles] * columns * 4, scores = v[kTiles] * v[kTerms] / 8 * 4;
-  const int64_t weights = v[kTiles] * v[kTerms] / 16 * 4;
+  const int64_t sums = v[tiles_] * columns * 4, scores = v[tiles_] * v[terms_] / 8 * 4;
+  const int64_t weights = v[tiles_] * v[terms_] / 16 * 4;
   // Half of the parts are there before the scores are not.
   const int64_t beside = chain_.has_parts ? weights : 0;
-  const int64_t read = v[kAhead] != 0 ? scores * std::ssize(chain_.beside) : 0;
-  const int64_t queries = v[kTiles] * (v[kHeld] != 0 ? depth : 1) * 4;
+  const int64_t read = v[ahead_] != 0 ? scores * std::ssize(chain_.beside) : 0;
+  const int64_t queries = v[tiles_] * (v[held_] != 0 ? depth : 1) * 4;
   // Of the other operands, two matrices and those that are read ahead.
   static constexpr int64_t kRead = 16;
   return kOtherRegisters + sums + kRead + queries + std::max(scores, weights) + beside + read;
@@ -97,15 +92,15 @@ int64_t WarpRollingPlan::SharedBytes(const RollingTile& t) const {
 RollingTile WarpRollingPlan::TileOf(HoleValues v) const {
   RollingTile t{.root = kInstruction,
                 .scores = kInstruction,
-                .groups = v[kWarps],
-                .tiles = v[kTiles],
-                .terms = v[kTerms],
-                .buffers = v[kPipeline],
-                .min_blocks = v[kBlocks],
-                .skips_masked = v[kMasked] != 0,
-                .reversed = v[kReversed] != 0,
-                .reads_ahead = v[kAhead] != 0,
-                .holds_queries = v[kHeld] != 0};
+                .groups = v[warps_],
+                .tiles = v[tiles_],
+                .terms = v[terms_],
+                .buffers = v[pipeline_],
+                .min_blocks = v[blocks_],
+                .skips_masked = v[masked_] != 0,
+                .reversed = v[reversed_] != 0,
+                .reads_ahead = v[ahead_] != 0,
+                .holds_queries = v[held_] != 0};
   t.registers = Registers(v);
   t.shared_bytes = SharedBytes(t);
   return t;
@@ -114,11 +109,11 @@ RollingTile WarpRollingPlan::TileOf(HoleValues v) const {
 // Fast kernels have copies under way, tiles that fill the registers, and leave out what masks do.
 void WarpRollingPlan::Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const {
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
-  if (holes_[kPipeline].domain.size() > 1 && values[kPipeline] == 0) values[kPipeline] = 2;
-  if (chain_.is_masked && below(8) != 0) values[kMasked] = 1;
-  if (values[kMasked] == 0) values[kReversed] = 0;
-  if (!chain_.beside.empty() && below(4) != 0) values[kAhead] = 1;
-  if (values[kWarps] < 4 && below(4) != 0) values[kWarps] = 4;
+  if (holes_[pipeline_].domain.size() > 1 && values[pipeline_] == 0) values[pipeline_] = 2;
+  if (chain_.is_masked && below(8) != 0) values[masked_] = 1;
+  if (values[masked_] == 0) values[reversed_] = 0;
+  if (!chain_.beside.empty() && below(4) != 0) values[ahead_] = 1;
+  if (values[warps_] < 4 && below(4) != 0) values[warps_] = 4;
 }
 
 LoopRef WarpRollingPlan::TileProduct(ScheduleWriter& w, const StageRef& sum, size_t row, size_t col,

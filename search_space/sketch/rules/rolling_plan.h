@@ -67,14 +67,6 @@ class RollingPlan : public KernelPlan {
   virtual void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
                            const StageRef& queries, const StageRef& keys) const = 0;
 
-  void Add(const char* name, std::vector<int64_t> domain, int group) {
-    holes_.push_back({name, std::move(domain), group});
-  }
-  // 0 and, where there is something to choose, such as iterations that a mask may leave out, 1.
-  static std::vector<int64_t> OnlyIf(bool possible) {
-    return possible ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
-  }
-
   // The root's operands, by the axes that they bring to the result.
   const TiledKernel& Kernel() const { return chain_.root.kernel; }
   size_t RowAxis() const { return chain_.root.factors[chain_.weights_number].own; }

@@ -19,24 +19,7 @@ class WarpgroupRollingPlan : public RollingPlan {
  public:
   static constexpr bool kInWarpgroups = true;
 
-  explicit WarpgroupRollingPlan(RollingChain chain)
-      : RollingPlan(std::move(chain)), root_(RootInstruction()) {
-    const bool copies = chain_.keys().is_copied && chain_.values().is_copied;
-    const bool boxes = chain_.keys().is_boxed && chain_.values().is_boxed;
-    // The first value of each takes least.
-    Add("groups", {1, 2, 3, 4}, 0);
-    Add("tiles", {1, 2}, 0);
-    Add("terms", root_.has_value() ? TermsOfIteration() : std::vector<int64_t>(), 0);
-    Add("pipeline", copies || boxes ? std::vector<int64_t>{2, 3, 4} : std::vector<int64_t>{0}, 1);
-    std::vector<int64_t> bulk;
-    if (copies || !boxes) bulk.push_back(0);
-    if (boxes) bulk.push_back(1);
-    Add("bulk", std::move(bulk), 1);
-    Add("min_blocks", {0, 1, 2, 3, 4}, 2);
-    Add("skip_masked", OnlyIf(chain_.is_masked), 3);
-    Add("last_first", OnlyIf(chain_.is_masked), 3);
-    Add("read_ahead", OnlyIf(!chain_.beside.empty()), 1);
-  }
+  explicit WarpgroupRollingPlan(RollingChain chain) : RollingPlan(std::move(chain)) {}
 
  protected:
   RollingTile TileOf(HoleValues v) const override;
@@ -51,18 +34,6 @@ class WarpgroupRollingPlan : public RollingPlan {
   // Addresses, loop counters, statistics, temporaries.
   static constexpr int64_t kOtherRegisters = 36;
 
-  enum HoleNumber : uint8_t {
-    kGroups,    // of a block, along the rows
-    kTiles,     // of 64 rows, of a warpgroup
-    kTerms,     // columns of the scores that an iteration makes
-    kPipeline,  // 0: none, more: copies, in so many buffers
-    kBulk,      // 1: copies are boxes of the tensors
-    kBlocks,
-    kMasked,
-    kReversed,
-    kAhead  // 1: what weights are made of besides scores is read before these are there
-  };
-
   // Elements of a line of a factor's tiles, of so many elements of its own axis and of the
   // reduction's that an instruction reads; 0: there are no such lines.
   static int64_t LineOf(const MatrixKernel& product, size_t factor, int64_t own, int64_t depth) {
@@ -70,14 +41,41 @@ class WarpgroupRollingPlan : public RollingPlan {
   }
   // The widest instruction that divides the columns of the result.
   std::optional<MatrixInstruction> RootInstruction() const;
-  // Columns of an instruction that are equal parts of all terms.
+  // Columns of an instruction that are equal parts of all terms; none without one for the root.
   std::vector<int64_t> TermsOfIteration() const;
+  bool AreCopied() const { return chain_.keys().is_copied && chain_.values().is_copied; }
+  bool AreBoxed() const { return chain_.keys().is_boxed && chain_.values().is_boxed; }
+  std::vector<int64_t> Pipelines() const {
+    if (!AreCopied() && !AreBoxed()) return {0};
+    return {2, 3, 4};
+  }
+  std::vector<int64_t> BulkCopies() const {
+    std::vector<int64_t> bulk;
+    if (AreCopied() || !AreBoxed()) bulk.push_back(0);
+    if (AreBoxed()) bulk.push_back(1);
+    return bulk;
+  }
   static MatrixInstruction Instruction(int64_t columns, DType type);
   static void TileProduct(ScheduleWriter& w, const StageRef& sum, MatrixInstruction instruction,
                           size_t row, size_t col, const LoopList& outer, const LoopList& parts,
                           const LoopRef& k);
 
-  const std::optional<MatrixInstruction> root_;  // nullopt: the plan has no values
+  // nullopt: the plan has no values.
+  const std::optional<MatrixInstruction> root_ = RootInstruction();
+  // The first value of each takes least.
+  const HoleId groups_ = AddHole("groups", {1, 2, 3, 4}, 0);  // of a block, along the rows
+  const HoleId tiles_ = AddHole("tiles", {1, 2}, 0);          // of 64 rows, of a warpgroup
+  // Columns of the scores that an iteration makes.
+  const HoleId terms_ = AddHole("terms", TermsOfIteration(), 0);
+  // 0: none, more: copies, in so many buffers.
+  const HoleId pipeline_ = AddHole("pipeline", Pipelines(), 1);
+  // 1: copies are boxes of the tensors.
+  const HoleId bulk_ = AddHole("bulk", BulkCopies(), 1);
+  const HoleId blocks_ = AddHole("min_blocks", {0, 1, 2, 3, 4}, 2);
+  const HoleId masked_ = AddHole("skip_masked", OnlyIf(chain_.is_masked), 3);
+  const HoleId reversed_ = AddHole("last_first", OnlyIf(chain_.is_masked), 3);
+  // 1: what weights are made of besides scores is read before these are there.
+  const HoleId ahead_ = AddHole("read_ahead", OnlyIf(!chain_.beside.empty()), 1);
 };
 
 MatrixInstruction WarpgroupRollingPlan::Instruction(int64_t columns, DType type) {
@@ -95,6 +93,7 @@ std::optional<MatrixInstruction> WarpgroupRollingPlan::RootInstruction() const {
 }
 
 std::vector<int64_t> WarpgroupRollingPlan::TermsOfIteration() const {
+  if (!root_.has_value()) return {};
   const int64_t depth = chain_.scores.Depth(), columns = ShapeOf(*root_).n;
   std::vector<int64_t> terms;
   for (int64_t t : {64, 32, 128, 96, 160, 192, 224, 256}) {
@@ -108,16 +107,16 @@ std::vector<int64_t> WarpgroupRollingPlan::TermsOfIteration() const {
 
 RollingTile WarpgroupRollingPlan::TileOf(HoleValues v) const {
   RollingTile t{.root = *root_,
-                .scores = Instruction(v[kTerms], chain_.scores.Type()),
-                .groups = v[kGroups],
-                .tiles = v[kTiles],
-                .terms = v[kTerms],
-                .kind = v[kBulk] != 0 ? PipelineKind::kBulkCopy : PipelineKind::kAsyncCopy,
-                .buffers = v[kPipeline],
-                .min_blocks = v[kBlocks],
-                .skips_masked = v[kMasked] != 0,
-                .reversed = v[kReversed] != 0,
-                .reads_ahead = v[kAhead] != 0};
+                .scores = Instruction(v[terms_], chain_.scores.Type()),
+                .groups = v[groups_],
+                .tiles = v[tiles_],
+                .terms = v[terms_],
+                .kind = v[bulk_] != 0 ? PipelineKind::kBulkCopy : PipelineKind::kAsyncCopy,
+                .buffers = v[pipeline_],
+                .min_blocks = v[blocks_],
+                .skips_masked = v[masked_] != 0,
+                .reversed = v[reversed_] != 0,
+                .reads_ahead = v[ahead_] != 0};
   // Of the result and of scores, whose place the weights take, but one of two parts of these.
   const int64_t lane = t.tiles * t.layout().row_blocks();
   t.registers = kOtherRegisters + lane * (Columns() + t.terms) / 4 +
@@ -138,11 +137,11 @@ RollingTile WarpgroupRollingPlan::TileOf(HoleValues v) const {
 // Fast kernels have several warpgroups a multiprocessor, and leave out what masks do.
 void WarpgroupRollingPlan::Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const {
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
-  if (chain_.is_masked && below(8) != 0) values[kMasked] = 1;
-  if (values[kMasked] == 0) values[kReversed] = 0;
-  if (!chain_.beside.empty() && below(4) != 0) values[kAhead] = 1;
-  if (values[kGroups] == 1 && below(4) != 0) values[kGroups] = 2;
-  if (values[kTerms] < 64 && below(4) != 0) values[kTerms] = holes_[kTerms].domain[0];
+  if (chain_.is_masked && below(8) != 0) values[masked_] = 1;
+  if (values[masked_] == 0) values[reversed_] = 0;
+  if (!chain_.beside.empty() && below(4) != 0) values[ahead_] = 1;
+  if (values[groups_] == 1 && below(4) != 0) values[groups_] = 2;
+  if (values[terms_] < 64 && below(4) != 0) values[terms_] = holes_[terms_].domain[0];
 }
 
 void WarpgroupRollingPlan::TileProduct(ScheduleWriter& w, const StageRef& sum,

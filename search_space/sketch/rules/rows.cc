@@ -25,44 +25,22 @@ constexpr int64_t kMostPartThreads = 256;  // that combine them
 class RowsPlan : public KernelPlan {
  public:
   RowsPlan(Rows rows, const Target& target) : rows_(std::move(rows)), target_(target) {
-    holes_ = {{"threads", {}, 0},
-              {"rows", {1}, 0},
-              {"vector", {1}, 0},
-              {"hold", {kHoldNothing}, 0},
-              {"unroll", {1, 2, 4}, 0}};
-    for (int64_t t = 4; t <= std::min<int64_t>(1024, target.max_threads_per_block); t *= 2) {
-      holes_[kThreads].domain.push_back(t);
-    }
-    for (int64_t r = 2; r <= kMaxRowsOfBlock; r *= 2) holes_[kRowsOfBlock].domain.push_back(r);
-    for (int64_t v = 2; v <= rows_.vector; v *= 2) holes_[kVector].domain.push_back(v);
-    if (rows_.HeldTensors(kHoldShared) > rows_.HeldTensors(kHoldNothing)) {
-      holes_[kHold].domain.push_back(kHoldShared);
-    }
-    if (rows_.HeldTensors(kHoldEverything) > rows_.HeldTensors(kHoldShared)) {
-      holes_[kHold].domain.push_back(kHoldEverything);
-    }
-    if (rows_.results.size() > 1) {
-      results_ = holes_.size();
-      holes_.push_back({"results", rows_.results, 0});
-    }
+    if (rows_.results.size() > 1) results_ = AddHole("results", rows_.results, 0);
     if (!rows_.can_split || Blocks(1, 1) >= 2 * target.sm_count) return;
-    split_ = holes_.size();
-    holes_.push_back({"split", {1}, 0});
-    for (int64_t p = 2; p <= std::min(kMostParts, rows_.length / kShortestPart); p *= 2) {
-      holes_[*split_].domain.push_back(p);
-    }
+    const int64_t most = std::min(kMostParts, rows_.length / kShortestPart);
+    split_ = AddHole("split", Doubled(1, std::max<int64_t>(1, most)), 0);
   }
 
   std::vector<uint8_t> Default() const override {  // a warp a row
     std::vector<uint8_t> choices(holes_.size(), 0);
-    choices[kThreads] = choices[kRowsOfBlock] = 3;
-    const std::vector<int64_t>& threads = holes_[kThreads].domain;
+    choices[threads_] = choices[rows_of_block_] = 3;
+    const std::vector<int64_t>& threads = holes_[threads_].domain;
     // Of prefixes a thread holds what it makes.
     const int64_t most = rows_.HasScans() ? kMaxHeldElements / 2 : kMostSerialTerms;
-    while (rows_.length > most * threads[choices[kThreads]] &&
-           choices[kThreads] + size_t{1} < threads.size()) {
-      ++choices[kThreads];
-      choices[kRowsOfBlock] -= choices[kRowsOfBlock] > 0 ? 1 : 0;
+    while (rows_.length > most * threads[choices[threads_]] &&
+           choices[threads_] + size_t{1} < threads.size()) {
+      ++choices[threads_];
+      choices[rows_of_block_] -= choices[rows_of_block_] > 0 ? 1 : 0;
     }
     if (results_) choices[*results_] = static_cast<uint8_t>(rows_.results.size() - 1);
     return choices;
@@ -72,37 +50,37 @@ class RowsPlan : public KernelPlan {
     const auto refuse = [&](const std::string& why) {
       return absl::ResourceExhaustedError(absl::StrCat(rows_.root.tensor->name, ": ", why));
     };
-    const int64_t threads = v[kThreads] * v[kRowsOfBlock];
+    const int64_t threads = v[threads_] * v[rows_of_block_];
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
       return refuse(absl::StrCat(threads, " threads a block"));
     }
-    const int64_t blocks = Blocks(v[kRowsOfBlock] * Results(v), Parts(v)), part = PartLength(v);
-    if (v[kThreads] > kWarpThreads && v[kThreads] * v[kVector] >= 2 * part) {
-      return refuse(absl::StrCat(v[kThreads], " threads for a row of ", part));
+    const int64_t blocks = Blocks(v[rows_of_block_] * Results(v), Parts(v)), part = PartLength(v);
+    if (v[threads_] > kWarpThreads && v[threads_] * v[vector_] >= 2 * part) {
+      return refuse(absl::StrCat(v[threads_], " threads for a row of ", part));
     }
     if (blocks > target_.max_grid) return refuse(absl::StrCat(blocks, " blocks"));
-    if (Parts(v) > 1 && (blocks > kMostBlocks * target_.sm_count || v[kHold] != kHoldNothing ||
+    if (Parts(v) > 1 && (blocks > kMostBlocks * target_.sm_count || v[hold_] != kHoldNothing ||
                          CeilDiv(rows_.length, part) != Parts(v))) {
       return refuse(absl::StrCat(Parts(v), " parts of a row are not all needed"));
     }
     const int64_t held = Elements(v);
     if (held > kMostSerialTerms) return refuse(absl::StrCat(held, " terms a thread"));
-    const int64_t tensors = rows_.HeldTensors(v[kHold]);
+    const int64_t tensors = rows_.HeldTensors(v[hold_]);
     if (tensors > 0 && (held > kMaxHeldElements || held * tensors > kMaxHeldInAll ||
                         held * tensors * threads > target_.registers_per_sm / 2)) {
       return refuse(absl::StrCat(held, " elements a thread"));
     }
-    if (v[kUnroll] * v[kVector] * Results(v) > kMostUnrolled) {
-      return refuse(absl::StrCat(v[kUnroll] * v[kVector], " terms of ", Results(v), " results"));
+    if (v[unroll_] * v[vector_] * Results(v) > kMostUnrolled) {
+      return refuse(absl::StrCat(v[unroll_] * v[vector_], " terms of ", Results(v), " results"));
     }
-    if (v[kUnroll] > 1 && (tensors > 0 || v[kUnroll] * v[kThreads] * v[kVector] > part)) {
+    if (v[unroll_] > 1 && (tensors > 0 || v[unroll_] * v[threads_] * v[vector_] > part)) {
       return refuse("nothing to unroll");
     }
     return absl::OkStatus();
   }
 
   double Waste(HoleValues v) const override {
-    const double row = static_cast<double>(Elements(v) * v[kThreads] * Parts(v));
+    const double row = static_cast<double>(Elements(v) * v[threads_] * Parts(v));
     return row / static_cast<double>(rows_.length);
   }
 
@@ -110,8 +88,8 @@ class RowsPlan : public KernelPlan {
     // Rows that fit are best read once, so most draws hold them.
     for (int attempt = 0; attempt < 3; ++attempt) {
       KernelPlan::Draw(rng, values);
-      if (values[kHold] == kHoldNothing) continue;
-      values[kUnroll] = 1;
+      if (values[hold_] == kHoldNothing) continue;
+      values[unroll_] = 1;
       if (Check(values).ok()) break;
     }
   }
@@ -119,25 +97,34 @@ class RowsPlan : public KernelPlan {
   void Write(ScheduleWriter& w, HoleValues v) const override;
 
  private:
-  enum RowHole { kThreads, kRowsOfBlock, kVector, kHold, kUnroll };
   static constexpr int64_t kMaxHeldElements = 64;  // of one tensor's row, by one thread
   static constexpr int64_t kMaxHeldInAll = 128;    // of all rows that it holds
   static constexpr int64_t kMaxRowsOfBlock = 32;
 
   static constexpr int64_t kMostUnrolled = 128;  // terms of a thread's results, written out
 
+  std::vector<int64_t> Holds() const {
+    std::vector<int64_t> holds = {kHoldNothing};
+    if (rows_.HeldTensors(kHoldShared) > rows_.HeldTensors(kHoldNothing)) {
+      holds.push_back(kHoldShared);
+    }
+    if (rows_.HeldTensors(kHoldEverything) > rows_.HeldTensors(kHoldShared)) {
+      holds.push_back(kHoldEverything);
+    }
+    return holds;
+  }
   int64_t Parts(HoleValues v) const { return split_ ? v[*split_] : 1; }
   // Of a thread.
   int64_t Results(HoleValues v) const { return results_ ? v[*results_] : 1; }
   // Elements of a row that one block makes: of a part, whole rounds of its threads.
   int64_t PartLength(HoleValues v) const {
     if (Parts(v) == 1) return rows_.length;
-    const int64_t round = v[kThreads] * v[kVector];
+    const int64_t round = v[threads_] * v[vector_];
     return RoundUp(CeilDiv(rows_.length, Parts(v)), round);
   }
   // Of these, what one thread makes.
   int64_t Elements(HoleValues v) const {
-    return CeilDiv(PartLength(v), v[kThreads] * v[kVector]) * v[kVector];
+    return CeilDiv(PartLength(v), v[threads_] * v[vector_]) * v[vector_];
   }
   int64_t Blocks(int64_t rows_of_block, int64_t parts) const {
     int64_t rows = parts;
@@ -151,7 +138,13 @@ class RowsPlan : public KernelPlan {
 
   const Rows rows_;
   const Target target_;
-  std::optional<size_t> results_, split_;  // holes that are not always there
+  const HoleId threads_ =
+      AddHole("threads", Doubled(4, std::min<int64_t>(1024, target_.max_threads_per_block)), 0);
+  const HoleId rows_of_block_ = AddHole("rows", Doubled(1, kMaxRowsOfBlock), 0);
+  const HoleId vector_ = AddHole("vector", Doubled(1, std::max<int64_t>(1, rows_.vector)), 0);
+  const HoleId hold_ = AddHole("hold", Holds(), 0);
+  const HoleId unroll_ = AddHole("unroll", {1, 2, 4}, 0);
+  std::optional<HoleId> results_, split_;  // not always there
 };
 
 // `rows` of a block, each of `threads`, of a stage without an axis along the row, which have so
@@ -178,19 +171,19 @@ LoopRef WriteGroups(ScheduleWriter& w, const StageRef& root, int64_t rows, int64
 LoopRef RowsPlan::WriteRoot(ScheduleWriter& w, HoleValues v) const {
   const StageRef& root = rows_.root;
   if (!rows_.has_column) {
-    return WriteGroups(w, root, v[kRowsOfBlock], v[kThreads], Results(v));
+    return WriteGroups(w, root, v[rows_of_block_], v[threads_], Results(v));
   }
   LoopList axes = w.Loops(root), rest;
-  const auto parts = w.Split(axes.back(), v[kThreads], v[kVector]);
+  const auto parts = w.Split(axes.back(), v[threads_], v[vector_]);
   const LoopRef& lane = parts[1];
   rest = {parts[0], parts[2]};
   axes.pop_back();
-  const auto [block, row] = w.Split(w.Fuse(axes), v[kRowsOfBlock]);
+  const auto [block, row] = w.Split(w.Fuse(axes), v[rows_of_block_]);
   w.Reorder(Join({{block, row, lane}, rest}));
   const LoopRef thread = w.Fuse({row, lane});
   w.Bind(block, BindTo::kBlock);
   w.Bind(thread, BindTo::kThread);
-  if (v[kVector] > 1) w.Vectorize(rest.back());
+  if (v[vector_] > 1) w.Vectorize(rest.back());
   return thread;
 }
 
@@ -199,12 +192,12 @@ void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, cons
                               HoleValues v) const {
   const LoopRef whole = w.Fuse(w.ReduceLoops(reduction));
   LoopRef lane;
-  if (v[kUnroll] > 1) {
-    const auto parts = w.Split(whole, v[kUnroll], v[kThreads], v[kVector]);
+  if (v[unroll_] > 1) {
+    const auto parts = w.Split(whole, v[unroll_], v[threads_], v[vector_]);
     w.Unroll(parts[1]);
     lane = parts[2];
   } else {
-    lane = w.Split(whole, v[kThreads], v[kVector])[1];
+    lane = w.Split(whole, v[threads_], v[vector_])[1];
   }
   w.Bind(lane, BindTo::kThread);
   if (Results(v) > 1) {
@@ -212,10 +205,10 @@ void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, cons
     w.Reorder(Join({w.ReduceLoops(reduction), w.DataLoops(reduction)}));
     return;
   }
-  if (v[kVector] == 1) return;
+  if (v[vector_] == 1) return;
   for (const RowInput& in : rows_.inputs) {
     const auto& readers = in.reductions;
-    if (rows_.IsKept(in, v[kHold]) || std::count(readers.begin(), readers.end(), of) != 1) {
+    if (rows_.IsKept(in, v[hold_]) || std::count(readers.begin(), readers.end(), of) != 1) {
       continue;
     }
     const StageRef run = w.CacheRead(in.tensor, Scope::kLocal, reduction);
@@ -232,7 +225,7 @@ void RowsPlan::WriteParts(ScheduleWriter& w, HoleValues v) const {
   const StageRef part = w.Rfactor(w.Split(row, PartLength(v))[0]);
   const StageRef results = w.Materialize(part, whole)[0];
   w.SetScope(part, Scope::kLocal);
-  w.ComputeAt(part, WriteGroups(w, results, v[kRowsOfBlock], v[kThreads], Results(v)));
+  w.ComputeAt(part, WriteGroups(w, results, v[rows_of_block_], v[threads_], Results(v)));
   WriteReduction(w, part, whole.tensor, v);
   int64_t threads = kWarpThreads;
   while (threads < std::min(Parts(v), kMostPartThreads)) threads *= 2;
@@ -245,21 +238,21 @@ void RowsPlan::Write(ScheduleWriter& w, HoleValues v) const {
   for (const StageRef& s : rows_.inlined) w.ComputeInline(s);
   if (Parts(v) > 1) return WriteParts(w, v);
   for (const RowStage& s : rows_.stages) {
-    if (Rows::IsInlined(s, v[kHold])) w.ComputeInline(s.stage);
+    if (Rows::IsInlined(s, v[hold_])) w.ComputeInline(s.stage);
   }
   const LoopRef thread = WriteRoot(w, v);
   for (size_t i = rows_.stages.size(); i-- > 0;) {
     const RowStage& s = rows_.stages[i];
-    if (Rows::IsInlined(s, v[kHold])) continue;
+    if (Rows::IsInlined(s, v[hold_])) continue;
     w.SetScope(s.stage, Scope::kLocal);
-    if (Rows::IsHeld(s, v[kHold])) w.Spread(s.stage, v[kThreads], v[kVector]);
-    if (s.scans()) w.ShareScan(s.stage, v[kThreads], v[kVector], ScanGroup::kNeighbours);
+    if (Rows::IsHeld(s, v[hold_])) w.Spread(s.stage, v[threads_], v[vector_]);
+    if (s.scans()) w.ShareScan(s.stage, v[threads_], v[vector_], ScanGroup::kNeighbours);
     w.ComputeAt(s.stage, thread);
   }
   for (const RowInput& in : rows_.inputs) {
-    if (!rows_.IsKept(in, v[kHold])) continue;
+    if (!rows_.IsKept(in, v[hold_])) continue;
     const StageRef row = w.CacheReadForKernel(in.tensor, Scope::kLocal, rows_.root);
-    w.Spread(row, v[kThreads], v[kVector]);
+    w.Spread(row, v[threads_], v[vector_]);
     w.ComputeAt(row, thread);
   }
   for (const RowStage& s : rows_.stages) {

@@ -63,17 +63,18 @@ class StagingPlan : public KernelPlan {
   StagingPlan(const ScheduledStage& root, CrossReads read, const Target& target)
       : target_(target), root_{root.tensor}, read_(std::move(read)) {
     for (const Var& axis : root.axes) extents_.push_back(axis->extent);
-    holes_ = {{"rows", {8, 16, 32, 64}, 0},       {"columns", {32, 64, 128}, 0},
-              {"threads_y", {1, 2, 4, 8, 16}, 0}, {"vector", {1}, 0},
-              {"pad", {0, 1, 2, 4}, 1},           {"fetch", {1}, 1}};
-    AddVectors(extents_.back(), root.tensor->dtype, holes_[kVector].domain);
     int64_t alike = extents_[static_cast<size_t>(read_.axis)];
     DType widest = read_.tensors[0]->dtype;
     for (const BufferRef& tensor : read_.tensors) {
       alike = std::gcd(alike, tensor->shape.back());
       if (SizeOf(tensor->dtype) > SizeOf(widest)) widest = tensor->dtype;
     }
-    AddVectors(alike, widest, holes_[kFetch].domain);
+    rows_ = AddHole("rows", {8, 16, 32, 64}, 0);
+    columns_ = AddHole("columns", {32, 64, 128}, 0);
+    threads_y_ = AddHole("threads_y", {1, 2, 4, 8, 16}, 0);
+    vector_ = AddHole("vector", AccessWidths(extents_.back(), root.tensor->dtype), 0);
+    pad_ = AddHole("pad", {0, 1, 2, 4}, 1);
+    fetch_ = AddHole("fetch", AccessWidths(alike, widest), 1);
   }
 
   std::vector<uint8_t> Default() const override { return {2, 0, 3, 0, 1, 0}; }
@@ -81,9 +82,9 @@ class StagingPlan : public KernelPlan {
   absl::Status Check(HoleValues v) const override {
     int64_t bytes = 0;
     for (const BufferRef& tensor : read_.tensors) {
-      bytes += v[kColumns] * (v[kRows] + v[kPad]) * SizeOf(tensor->dtype);
+      bytes += v[columns_] * (v[rows_] + v[pad_]) * SizeOf(tensor->dtype);
     }
-    if (v[kRows] % v[kThreadsY] != 0 || v[kRows] % v[kFetch] != 0) {
+    if (v[rows_] % v[threads_y_] != 0 || v[rows_] % v[fetch_] != 0) {
       return absl::ResourceExhaustedError("staged rows do not divide among threads");
     }
     if (Threads(v) < 32 || Threads(v) > target_.max_threads_per_block) {
@@ -97,19 +98,19 @@ class StagingPlan : public KernelPlan {
     auto padded = [](int64_t e, int64_t t) {
       return static_cast<double>(CeilDiv(e, t) * t) / static_cast<double>(e);
     };
-    return padded(extents_[static_cast<size_t>(read_.axis)], v[kRows]) *
-           padded(extents_.back(), v[kColumns]);
+    return padded(extents_[static_cast<size_t>(read_.axis)], v[rows_]) *
+           padded(extents_.back(), v[columns_]);
   }
 
   void Write(ScheduleWriter& w, HoleValues v) const override {
     LoopList blocks = w.Loops(root_), lanes;
     // row -> block, per thread, thread; column -> block, thread (, lane)
     const auto [row_block, row, row_thread] =
-        w.Split(blocks[static_cast<size_t>(read_.axis)], v[kRows] / v[kThreadsY], v[kThreadsY]);
-    std::vector<int64_t> columns = {v[kColumns] / v[kVector]};
-    if (v[kVector] > 1) columns.push_back(v[kVector]);
+        w.Split(blocks[static_cast<size_t>(read_.axis)], v[rows_] / v[threads_y_], v[threads_y_]);
+    std::vector<int64_t> columns = {v[columns_] / v[vector_]};
+    if (v[vector_] > 1) columns.push_back(v[vector_]);
     const LoopList column = w.Split(blocks.back(), columns);
-    if (v[kVector] > 1) lanes.push_back(column[2]);
+    if (v[vector_] > 1) lanes.push_back(column[2]);
     blocks[static_cast<size_t>(read_.axis)] = row_block;
     blocks.back() = column[0];
     w.Reorder(Join({blocks, {row_thread, column[1], row}, lanes}));
@@ -124,21 +125,13 @@ class StagingPlan : public KernelPlan {
       w.ComputeAt(tile, thread);
       std::vector<size_t> as_it_is(tensor->shape.size());
       std::iota(as_it_is.begin(), as_it_is.end(), size_t{0});
-      w.StorageLayout(tile, as_it_is, v[kPad], 0);
-      w.Fetch(tile, Threads(v), v[kFetch]);
+      w.StorageLayout(tile, as_it_is, v[pad_], 0);
+      w.Fetch(tile, Threads(v), v[fetch_]);
     }
   }
 
  private:
-  enum { kRows, kColumns, kThreadsY, kVector, kPad, kFetch };
-
-  // Widths of accesses that do not cross the ends of rows of this extent.
-  static void AddVectors(int64_t extent, DType type, std::vector<int64_t>& widths) {
-    for (int64_t v = 2; v <= ElementsOfAccess(type) && extent % v == 0; v *= 2) {
-      widths.push_back(v);
-    }
-  }
-  static int64_t Threads(HoleValues v) { return v[kThreadsY] * (v[kColumns] / v[kVector]); }
+  int64_t Threads(HoleValues v) const { return v[threads_y_] * (v[columns_] / v[vector_]); }
   absl::Status Refuse(int64_t value, const char* what) const {
     return absl::ResourceExhaustedError(absl::StrCat(root_.tensor->name, ": ", value, what));
   }
@@ -147,6 +140,7 @@ class StagingPlan : public KernelPlan {
   const StageRef root_;
   const CrossReads read_;
   std::vector<int64_t> extents_;
+  HoleId rows_, columns_, threads_y_, vector_, pad_, fetch_;
 };
 
 std::unique_ptr<KernelPlan> PlanStaging(const ProgramShape& shape, const KernelShape& kernel,

@@ -58,38 +58,33 @@ class StreamingPlan : public KernelPlan {
     for (const Var& axis : root.axes) extents_.push_back(axis->extent);
     for (int s : kernel.stageable) inlined_.push_back({shape.stage(s).tensor});
     for (int r : kernel.reductions) reductions_.push_back({shape.stage(r).tensor});
-    holes_ = {
-        {"threads", {}, 0}, {"vector", {1}, 0}, {"items", {1, 2, 4, 8}, 0}, {"unroll", {1}, 1}};
-    for (int64_t t = 32; t <= std::min<int64_t>(1024, target.max_threads_per_block); t *= 2) {
-      holes_[kThreads].domain.push_back(t);
-    }
     // Vectors that cross a row's end would be scalar accesses in the end.
-    const int64_t widest = ElementsOfAccess(root.tensor->dtype);
-    for (int64_t v = 2; v <= widest && extents_.back() % v == 0; v *= 2) {
-      holes_[kVector].domain.push_back(v);
-    }
-    KeepMultiples(SharedRun(root, extents_.size() - 1), holes_[kVector].domain);
-    if (!reductions_.empty()) holes_[kUnroll].domain = {1, 2, 4, 8};
-    int64_t least = holes_[kVector].domain[0];  // elements of a thread
+    std::vector<int64_t> vectors = AccessWidths(extents_.back(), root.tensor->dtype);
+    KeepMultiples(SharedRun(root, extents_.size() - 1), vectors);
+    int64_t least = vectors[0];  // elements of a thread
+    threads_ =
+        AddHole("threads", Doubled(32, std::min<int64_t>(1024, target.max_threads_per_block)), 0);
+    vector_ = AddHole("vector", std::move(vectors), 0);
+    items_ = AddHole("items", {1, 2, 4, 8}, 0);
+    unroll_ = AddHole("unroll", Doubled(1, reductions_.empty() ? 1 : 8), 1);
     for (size_t a = 0; a + 1 < extents_.size(); ++a) {
-      std::vector<int64_t> tiles = {1};
-      for (int64_t t = 2; t <= std::min<int64_t>(4, extents_[a]); t *= 2) tiles.push_back(t);
+      std::vector<int64_t> tiles = Doubled(1, std::min<int64_t>(4, extents_[a]));
       if (extents_[a] <= kMaxWhole && extents_[a] > tiles.back()) tiles.push_back(extents_[a]);
       std::vector<int64_t> whole = tiles;
       KeepMultiples(SharedRun(root, a), whole);
       if (least * whole[0] <= kMaxThreadElements) tiles = std::move(whole);
       least *= tiles[0];
-      holes_.push_back({root.axes[a]->name + ".tile", tiles, 0});
+      tiles_.push_back(AddHole(root.axes[a]->name + ".tile", tiles, 0));
     }
   }
 
   std::vector<uint8_t> Default() const override {
-    const auto& threads = holes_[kThreads].domain;
+    const auto& threads = holes_[threads_].domain;
     const auto preferred = std::find(threads.begin(), threads.end(), 256);
     const auto at = preferred == threads.end() ? threads.size() - 1
                                                : static_cast<size_t>(preferred - threads.begin());
     std::vector<uint8_t> choices(holes_.size(), 0);
-    choices[kThreads] = static_cast<uint8_t>(at);
+    choices[threads_] = static_cast<uint8_t>(at);
     return choices;
   }
 
@@ -99,7 +94,7 @@ class StreamingPlan : public KernelPlan {
     const bool anywhere = std::uniform_int_distribution<int>(0, 7)(rng) == 0;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       KernelPlan::Draw(rng, values);
-      if (anywhere || Blocks(values) * values[kThreads] >= target_.sm_count * kBusyThreads) return;
+      if (anywhere || Blocks(values) * values[threads_] >= target_.sm_count * kBusyThreads) return;
     }
   }
 
@@ -118,7 +113,7 @@ class StreamingPlan : public KernelPlan {
   double Waste(HoleValues v) const override {
     double total = 1;
     for (int64_t e : extents_) total *= static_cast<double>(e);
-    return static_cast<double>(Blocks(v) * v[kThreads] * ThreadElements(v)) / total;
+    return static_cast<double>(Blocks(v) * v[threads_] * ThreadElements(v)) / total;
   }
 
   void Write(ScheduleWriter& w, HoleValues v) const override {
@@ -130,8 +125,8 @@ class StreamingPlan : public KernelPlan {
       loops[a] = outer;
       tiles.push_back(tile);
     }
-    if (v[kVector] > 1) {
-      const auto [outer, lane] = w.Split(loops.back(), v[kVector]);
+    if (v[vector_] > 1) {
+      const auto [outer, lane] = w.Split(loops.back(), v[vector_]);
       loops.back() = outer;
       lanes.push_back(lane);
     }
@@ -141,14 +136,14 @@ class StreamingPlan : public KernelPlan {
     }
     const LoopRef fused = w.Fuse(loops);
     LoopRef block, thread, innermost;
-    if (v[kItems] > 1) {
+    if (v[items_] > 1) {
       // Threads of a block stay neighbours; each makes several strides.
-      const auto parts = w.Split(fused, v[kItems], v[kThreads]);
+      const auto parts = w.Split(fused, v[items_], v[threads_]);
       block = parts[0], innermost = parts[1], thread = parts[2];
       w.Reorder({block, thread, innermost});
       w.Unroll(innermost);
     } else {
-      const auto parts = w.Split(fused, v[kThreads]);
+      const auto parts = w.Split(fused, v[threads_]);
       block = parts[0], innermost = thread = parts[1];
     }
     w.Bind(block, BindTo::kBlock);
@@ -158,32 +153,32 @@ class StreamingPlan : public KernelPlan {
       w.SetScope(reduction, Scope::kLocal);
       w.ComputeAt(reduction, tiles.empty() ? innermost : tiles.back());
       const LoopRef last = w.ReduceLoops(reduction).back();
-      if (v[kUnroll] == 1 || last.var->extent == 1) continue;
-      w.Unroll(w.Split(last, std::min(v[kUnroll], last.var->extent))[1]);
+      if (v[unroll_] == 1 || last.var->extent == 1) continue;
+      w.Unroll(w.Split(last, std::min(v[unroll_], last.var->extent))[1]);
     }
   }
 
  private:
-  enum { kThreads, kVector, kItems, kUnroll, kFirstTile };
-
   int64_t Tile(HoleValues v, size_t axis) const {
-    return axis + 1 < extents_.size() ? v[kFirstTile + axis] : v[kVector];
+    return axis < tiles_.size() ? v[tiles_[axis]] : v[vector_];
   }
   int64_t ThreadElements(HoleValues v) const {
-    int64_t elements = v[kItems];
+    int64_t elements = v[items_];
     for (size_t a = 0; a < extents_.size(); ++a) elements *= Tile(v, a);
     return elements;
   }
   int64_t Blocks(HoleValues v) const {
     int64_t tiles = 1;
     for (size_t a = 0; a < extents_.size(); ++a) tiles *= CeilDiv(extents_[a], Tile(v, a));
-    return CeilDiv(tiles, v[kThreads] * v[kItems]);
+    return CeilDiv(tiles, v[threads_] * v[items_]);
   }
 
   const Target target_;
   StageRef root_;
   std::vector<int64_t> extents_;
   std::vector<StageRef> inlined_, reductions_;
+  HoleId threads_, vector_, items_, unroll_;
+  std::vector<HoleId> tiles_;  // of each axis but the last
 };
 
 std::unique_ptr<KernelPlan> PlanStreaming(const ProgramShape& shape, const KernelShape& kernel,

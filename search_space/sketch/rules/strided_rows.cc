@@ -25,17 +25,6 @@ class StridedRowsPlan : public KernelPlan {
     for (int64_t e : rows_.extents) number_ *= e;
     reductions_ = std::count_if(rows_.stages.begin(), rows_.stages.end(),
                                 [](const RowStage& s) { return s.reduces; });
-    holes_ = {{"threads", {}, 0},
-              {"lanes", {}, 0},
-              {"vector", {}, 0},
-              {"hold", {kHoldNothing, kHoldShared}, 0},
-              {"unroll", {1, 2, 4, 8}, 0}};
-    for (int64_t t = 1; t <= kMostThreads; t *= 2) holes_[kThreads].domain.push_back(t);
-    for (int64_t l = 1; l <= kMostLanes; l *= 2) holes_[kLanes].domain.push_back(l);
-    for (int64_t v = 1; v <= rows_.vector; v *= 2) holes_[kVector].domain.push_back(v);
-    if (rows_.HeldTensors(kHoldEverything) > rows_.HeldTensors(kHoldShared)) {
-      holes_[kHold].domain.push_back(kHoldEverything);
-    }
   }
 
   // Can a block hold some rows?
@@ -49,29 +38,29 @@ class StridedRowsPlan : public KernelPlan {
     const auto refuse = [&](const std::string& why) {
       return absl::ResourceExhaustedError(absl::StrCat(rows_.root.name(), ": ", why));
     };
-    const int64_t threads = v[kThreads] * v[kLanes], columns = v[kLanes] * v[kVector];
+    const int64_t threads = v[threads_] * v[lanes_], columns = v[lanes_] * v[vector_];
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
       return refuse(absl::StrCat(threads, " threads a block"));
     }
     if (columns < std::min(number_, kSectorBytes / SizeOf(rows_.root.tensor->dtype)) ||
-        (v[kLanes] > 1 && columns >= 2 * number_)) {
+        (v[lanes_] > 1 && columns >= 2 * number_)) {
       return refuse(absl::StrCat(columns, " of ", number_, " rows side by side"));
     }
-    if (v[kThreads] > 1 && v[kThreads] >= 2 * rows_.length) {
-      return refuse(absl::StrCat(v[kThreads], " threads for a row of ", rows_.length));
+    if (v[threads_] > 1 && v[threads_] >= 2 * rows_.length) {
+      return refuse(absl::StrCat(v[threads_], " threads for a row of ", rows_.length));
     }
     if (Blocks(v) > target_.max_grid) return refuse(absl::StrCat(Blocks(v), " blocks"));
-    const int64_t shared = reductions_ * threads * v[kVector] * kAccumulatorBytes;
+    const int64_t shared = reductions_ * threads * v[vector_] * kAccumulatorBytes;
     if (shared > target_.max_shared_bytes_per_block) {
       return refuse(absl::StrCat(shared, " bytes of shared memory"));
     }
-    const int64_t terms = CeilDiv(rows_.length, v[kThreads]);
+    const int64_t terms = CeilDiv(rows_.length, v[threads_]);
     if (terms > kMostSerialTerms) return refuse(absl::StrCat(terms, " terms a thread"));
-    if (v[kHold] == kHoldNothing) {
-      return v[kUnroll] > 1 && v[kUnroll] > terms ? refuse("nothing to unroll") : absl::OkStatus();
+    if (v[hold_] == kHoldNothing) {
+      return v[unroll_] > 1 && v[unroll_] > terms ? refuse("nothing to unroll") : absl::OkStatus();
     }
-    const int64_t held = terms * v[kVector], in_all = held * rows_.HeldTensors(v[kHold]);
-    if (v[kUnroll] > 1 || held > kMaxHeldElements || in_all > kMaxHeldInAll ||
+    const int64_t held = terms * v[vector_], in_all = held * rows_.HeldTensors(v[hold_]);
+    if (v[unroll_] > 1 || held > kMaxHeldElements || in_all > kMaxHeldInAll ||
         in_all * threads > target_.registers_per_sm / 2) {
       return refuse(absl::StrCat(held, " elements a thread"));
     }
@@ -79,17 +68,17 @@ class StridedRowsPlan : public KernelPlan {
   }
 
   double Waste(HoleValues v) const override {
-    const auto rounded = static_cast<double>(RoundUp(rows_.length, v[kThreads]));
+    const auto rounded = static_cast<double>(RoundUp(rows_.length, v[threads_]));
     return rounded / static_cast<double>(rows_.length) *
-           static_cast<double>(Blocks(v) * v[kLanes] * v[kVector]) / static_cast<double>(number_);
+           static_cast<double>(Blocks(v) * v[lanes_] * v[vector_]) / static_cast<double>(number_);
   }
 
   // Rows that fit are best read once, so most draws hold them.
   void Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const override {
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       KernelPlan::Draw(rng, values);
-      if (values[kHold] == kHoldNothing && attempt < kAttempts / 2) continue;
-      if (values[kHold] != kHoldNothing) values[kUnroll] = 1;
+      if (values[hold_] == kHoldNothing && attempt < kAttempts / 2) continue;
+      if (values[hold_] != kHoldNothing) values[unroll_] = 1;
       if (Check(values).ok()) break;
     }
   }
@@ -98,20 +87,20 @@ class StridedRowsPlan : public KernelPlan {
   void Write(ScheduleWriter& w, HoleValues v) const override {
     for (const StageRef& s : rows_.inlined) w.ComputeInline(s);
     for (const RowStage& s : rows_.stages) {
-      if (Rows::IsInlined(s, v[kHold])) w.ComputeInline(s.stage);
+      if (Rows::IsInlined(s, v[hold_])) w.ComputeInline(s.stage);
     }
     const LoopRef thread = WriteRoot(w, v);
     for (size_t i = rows_.stages.size(); i-- > 0;) {
       const RowStage& s = rows_.stages[i];
-      if (Rows::IsInlined(s, v[kHold])) continue;
+      if (Rows::IsInlined(s, v[hold_])) continue;
       w.SetScope(s.stage, Scope::kLocal);
-      if (Rows::IsHeld(s, v[kHold])) w.Spread(s.stage, rows_.column_at, v[kThreads], 1);
+      if (Rows::IsHeld(s, v[hold_])) w.Spread(s.stage, rows_.column_at, v[threads_], 1);
       w.ComputeAt(s.stage, thread);
     }
     for (const RowInput& in : rows_.inputs) {
-      if (!Rows::IsHeld(in, v[kHold])) continue;
+      if (!Rows::IsHeld(in, v[hold_])) continue;
       const StageRef row = w.CacheReadForKernel(in.tensor, Scope::kLocal, rows_.root);
-      w.Spread(row, in.along, v[kThreads], 1);
+      w.Spread(row, in.along, v[threads_], 1);
       WriteRun(w, row, thread, v);
     }
     for (const RowStage& s : rows_.stages) {
@@ -120,7 +109,6 @@ class StridedRowsPlan : public KernelPlan {
   }
 
  private:
-  enum { kThreads, kLanes, kVector, kHold, kUnroll };
   static constexpr int64_t kMaxHeldElements = 64;  // of one tensor, by one thread
   static constexpr int64_t kMaxHeldInAll = 128;    // of all that it holds
 
@@ -129,23 +117,29 @@ class StridedRowsPlan : public KernelPlan {
   // What the default would have if it can: bytes side by side, elements a thread, threads a block.
   static constexpr int64_t kPreferredBytes = 128, kPreferredHeld = 32, kPreferredThreads = 256;
 
-  int64_t Blocks(HoleValues v) const { return CeilDiv(number_, v[kLanes] * v[kVector]); }
+  std::vector<int64_t> Holds() const {
+    if (rows_.HeldTensors(kHoldEverything) <= rows_.HeldTensors(kHoldShared)) {
+      return {kHoldNothing, kHoldShared};
+    }
+    return {kHoldNothing, kHoldShared, kHoldEverything};
+  }
+  int64_t Blocks(HoleValues v) const { return CeilDiv(number_, v[lanes_] * v[vector_]); }
 
   // The best guess of what holds the rows.
   std::optional<std::vector<uint8_t>> Best() const {
     std::optional<std::vector<uint8_t>> best;
     std::array<int64_t, 4> best_score{};
-    for (size_t t = 0; t < holes_[kThreads].domain.size(); ++t) {
-      for (size_t l = 0; l < holes_[kLanes].domain.size(); ++l) {
-        for (size_t x = 0; x < holes_[kVector].domain.size(); ++x) {
-          const std::vector<int64_t> v = {holes_[kThreads].domain[t], holes_[kLanes].domain[l],
-                                          holes_[kVector].domain[x], kHoldShared, 1};
+    for (size_t t = 0; t < holes_[threads_].domain.size(); ++t) {
+      for (size_t l = 0; l < holes_[lanes_].domain.size(); ++l) {
+        for (size_t x = 0; x < holes_[vector_].domain.size(); ++x) {
+          const std::vector<int64_t> v = {holes_[threads_].domain[t], holes_[lanes_].domain[l],
+                                          holes_[vector_].domain[x], kHoldShared, 1};
           if (!Check(v).ok()) continue;
-          const int64_t bytes = v[kLanes] * v[kVector] * SizeOf(rows_.root.tensor->dtype);
-          const int64_t held = CeilDiv(rows_.length, v[kThreads]) * v[kVector];
-          const int64_t threads = v[kThreads] * v[kLanes];
+          const int64_t bytes = v[lanes_] * v[vector_] * SizeOf(rows_.root.tensor->dtype);
+          const int64_t held = CeilDiv(rows_.length, v[threads_]) * v[vector_];
+          const int64_t threads = v[threads_] * v[lanes_];
           const std::array<int64_t, 4> score = {
-              std::min(bytes, kPreferredBytes), -std::max(held, kPreferredHeld), v[kVector],
+              std::min(bytes, kPreferredBytes), -std::max(held, kPreferredHeld), v[vector_],
               -std::max(threads, kPreferredThreads) / std::min(threads, kPreferredThreads)};
           if (best.has_value() && score <= best_score) continue;
           best_score = score;
@@ -163,36 +157,36 @@ class StridedRowsPlan : public KernelPlan {
     LoopRef part;
     if (rows_.has_column) {
       const auto at = axes.begin() + static_cast<std::ptrdiff_t>(rows_.column_at);
-      const auto [round, of_round] = w.Split(*at, v[kThreads]);
+      const auto [round, of_round] = w.Split(*at, v[threads_]);
       axes.erase(at);
       rounds = {round};
       part = of_round;
     } else {
-      part = w.Replicate(root, v[kThreads]);
+      part = w.Replicate(root, v[threads_]);
     }
     w.Reorder(Join({axes, {part}, rounds}));
-    const auto [block, lane, run] = w.Split(w.Fuse(axes), v[kLanes], v[kVector]);
+    const auto [block, lane, run] = w.Split(w.Fuse(axes), v[lanes_], v[vector_]);
     w.Reorder(Join({{block, part, lane}, rounds, {run}}));
     const LoopRef thread = w.Fuse({part, lane});
     w.Bind(block, BindTo::kBlock);
     w.Bind(thread, BindTo::kThread);
-    if (v[kVector] > 1) w.Vectorize(run);
+    if (v[vector_] > 1) w.Vectorize(run);
     return thread;
   }
 
   void WriteReduction(ScheduleWriter& w, const StageRef& reduction, HoleValues v) const {
     const LoopList data = w.DataLoops(reduction);
     const LoopRef row = w.ReduceLoops(reduction)[0];
-    const LoopList parts = v[kUnroll] > 1
-                               ? w.Split(row, std::vector<int64_t>{v[kUnroll], v[kThreads]})
-                               : w.Split(row, std::vector<int64_t>{v[kThreads]});
-    if (v[kUnroll] > 1) w.Unroll(parts[1]);
+    const LoopList parts = v[unroll_] > 1
+                               ? w.Split(row, std::vector<int64_t>{v[unroll_], v[threads_]})
+                               : w.Split(row, std::vector<int64_t>{v[threads_]});
+    if (v[unroll_] > 1) w.Unroll(parts[1]);
     w.Reorder(Join({parts, data}));
     w.Bind(parts.back(), BindTo::kSliceAll);
-    if (v[kVector] == 1) return;
+    if (v[vector_] == 1) return;
     for (const RowInput& in : rows_.inputs) {
       const auto& readers = in.reductions;
-      if (Rows::IsHeld(in, v[kHold]) ||
+      if (Rows::IsHeld(in, v[hold_]) ||
           std::count(readers.begin(), readers.end(), reduction.tensor) != 1) {
         continue;
       }
@@ -201,9 +195,9 @@ class StridedRowsPlan : public KernelPlan {
   }
 
   // Has what is read of an input be read in vectors, in a loop.
-  static void WriteRun(ScheduleWriter& w, const StageRef& run, const LoopRef& loop, HoleValues v) {
+  void WriteRun(ScheduleWriter& w, const StageRef& run, const LoopRef& loop, HoleValues v) const {
     w.ComputeAt(run, loop);
-    if (v[kVector] == 1) return;
+    if (v[vector_] == 1) return;
     LoopList loops = w.Loops(run);
     const auto behind = std::find_if(loops.rbegin(), loops.rend(),
                                      [](const LoopRef& l) { return l.var->extent > 1; });
@@ -214,6 +208,11 @@ class StridedRowsPlan : public KernelPlan {
 
   const Rows rows_;
   const Target target_;
+  const HoleId threads_ = AddHole("threads", Doubled(1, kMostThreads), 0);
+  const HoleId lanes_ = AddHole("lanes", Doubled(1, kMostLanes), 0);
+  const HoleId vector_ = AddHole("vector", Doubled(1, rows_.vector), 0);
+  const HoleId hold_ = AddHole("hold", Holds(), 0);
+  const HoleId unroll_ = AddHole("unroll", {1, 2, 4, 8}, 0);
   int64_t number_ = 1;  // of rows
   int64_t reductions_ = 0;
 };

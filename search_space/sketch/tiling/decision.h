@@ -54,8 +54,8 @@ struct Drawing {
   // from where fast kernels lie.
   bool anywhere = false;
 
-  int64_t& operator[](HoleId hole) const { return values[hole.index]; }
-  const std::vector<int64_t>& Domain(HoleId hole) const { return holes[hole.index].domain; }
+  int64_t& operator[](HoleId hole) const { return values[hole]; }
+  const std::vector<int64_t>& Domain(HoleId hole) const { return holes[hole].domain; }
   size_t Below(size_t n) const { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); }
   // One of the values, with probability proportional to its weight.
   int64_t Weighted(std::initializer_list<std::pair<int64_t, int>> choices) const;

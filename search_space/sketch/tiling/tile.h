@@ -12,11 +12,6 @@ namespace heddle::search_space {
 
 inline constexpr int64_t kMostTileThreads = 512;  // of a block
 
-// A hole of the plan, for those who made it.
-struct HoleId {
-  size_t index = 0;
-};
-
 // Elements of one data axis, from the block's tile inwards.
 struct AxisTile {
   int64_t vthreads = 1, warps = 1, lanes = 1, elements = 1;
@@ -41,7 +36,7 @@ struct Tile {
   int64_t parts = 1;               // of the reduction, over blocks
   int64_t slices = 1;              // of the reduction, over parts of a block
 
-  int64_t operator[](HoleId hole) const { return values[hole.index]; }
+  int64_t operator[](HoleId hole) const { return values[hole]; }
 
   // Threads that make a tile, and those of a block: where the reduction is sliced, several make
   // one.

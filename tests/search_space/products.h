@@ -20,6 +20,7 @@
 #include "search_space/notation/reference.h"
 #include "search_space/sketch/form.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/search_space/drawn_points.h"
 
 namespace heddle::search_space {
 
@@ -103,28 +104,27 @@ inline void ExpectFormComputes(const std::shared_ptr<const TensorProgram>& progr
 // small products.
 inline void ExpectPointsCompute(const std::shared_ptr<const TensorProgram>& program, Target target,
                                 const std::string& like) {
-  static constexpr int kDraws = 800, kPoints = 8;
+  static constexpr size_t kPoints = 8;
   target.peak_gflops = 1;
   const auto space = SearchSpace::Create(program, target);
   ASSERT_TRUE(space.ok()) << space.status();
-  Rng rng(1);
-  int seen = 0;
-  for (int draw = 0; draw < kDraws && seen < kPoints; ++draw) {
-    const Point point = *space->Sample(rng);
-    const std::string text = space->Print(point);
-    if (!absl::StrContains(absl::StrCat(" ", text), like)) continue;
-    ++seen;
+  const auto is_wanted = [&](const std::string& text) {
+    return absl::StrContains(absl::StrCat(" ", text), like);
+  };
+  const std::vector<Point> points = DrawnPoints(*space, kPoints, is_wanted);
+  for (size_t i = 0; i < points.size(); ++i) {
+    const std::string text = space->Print(points[i]);
     SCOPED_TRACE(text);
     const auto parsed = space->Parse(text);
-    ASSERT_TRUE(parsed.ok() && *parsed == point);
-    const auto lowered = space->Lower(point);
+    ASSERT_TRUE(parsed.ok() && *parsed == points[i]);
+    const auto lowered = space->Lower(points[i]);
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const absl::Status verified = Verify(*lowered, target);
     ASSERT_TRUE(verified.ok()) << verified;
-    ExpectComputes(*program, *lowered, static_cast<uint64_t>(seen));
+    ExpectComputes(*program, *lowered, i + 1);
     if (testing::Test::HasFatalFailure()) return;
   }
-  EXPECT_EQ(seen, kPoints);
+  EXPECT_EQ(points.size(), kPoints);
 }
 
 }  // namespace heddle::search_space

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
+#include "tests/search_space/drawn_points.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::places_test {
@@ -139,20 +140,19 @@ TEST(PlacesTest, BulkCopiesFetchAllParts) {
                                   {"experts", "e=2,m=70,k=40,f=72"}}) {
     const auto program = Made(op, shape);
     const auto space = *SearchSpace::Create(program, target);
-    static constexpr int kPoints = 6;
-    Rng rng(1);
-    int seen = 0;
-    for (int draw = 0; draw < 800 && seen < kPoints; ++draw) {
-      const Point point = *space.Sample(rng);
-      const std::string text = space.Print(point);
-      if (!absl::StrContains(text, "places/") || !absl::StrContains(text, "bulk=1")) continue;
-      SCOPED_TRACE(absl::StrCat(op, " ", text));
-      const auto lowered = space.Lower(point);
+    static constexpr size_t kPoints = 6;
+    const auto is_wanted = [](const std::string& text) {
+      return absl::StrContains(text, "places/") && absl::StrContains(text, "bulk=1");
+    };
+    const std::vector<Point> points = DrawnPoints(space, kPoints, is_wanted);
+    EXPECT_EQ(points.size(), kPoints) << op;
+    for (size_t i = 0; i < points.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat(op, " ", space.Print(points[i])));
+      const auto lowered = space.Lower(points[i]);
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       ASSERT_EQ(Verify(*lowered, target), absl::OkStatus());
-      ExpectComputes(*program, *lowered, static_cast<uint64_t>(++seen));
+      ExpectComputes(*program, *lowered, i + 1);
     }
-    EXPECT_EQ(seen, kPoints) << op;
   }
 }
 

@@ -10,14 +10,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "search_space/check/interpret.h"
-#include "search_space/check/verify.h"
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
+#include "tests/search_space/drawn_points.h"
 
 namespace heddle::search_space::strided_rows_test {
 namespace {
@@ -138,38 +137,29 @@ constexpr Case kCases[] = {
 class StridedRowsTest : public testing::TestWithParam<Case> {};
 
 // `seen`: values of holes that came up.
-void ExpectPointsCompute(const Case& c, int points, std::set<std::string>& seen) {
+void ExpectPointsCompute(const Case& c, size_t points, std::set<std::string>& seen) {
   const auto program = Make(c.text, c.shape, c.type);
   const TensorValues inputs = InputsOf(*program);
   TensorValues expected = inputs;
   EvaluateAll(*program, expected);
   const SearchSpace space = SpaceOf(program);
   const double tolerance = c.type == DType::kFloat32 ? 1e-4 : 2e-2;
-  Rng rng(1);
-  int made = 0;
-  for (int draw = 0; draw < 20 * points && made < points; ++draw) {
-    const Point point = *space.Sample(rng);
-    const std::string text = space.Print(point);
-    if (!IsStrided(text)) continue;
-    SCOPED_TRACE(text);
-    ++made;
+  const auto is_wanted = [&](const std::string& text) {
+    if (!IsStrided(text)) return false;
     for (const char* hole : {"hold", "vector", "unroll", "lanes", "threads"}) {
       seen.insert(absl::StrCat(hole, "=", HoleOf(text, hole)));
     }
-    const auto lowered = space.Lower(point);
-    ASSERT_TRUE(lowered.ok()) << lowered.status();
-    ASSERT_EQ(lowered->kernels.size(), 1);
-    ASSERT_EQ(Verify(*lowered, space.target()), absl::OkStatus()) << ToString(*lowered);
-    TensorValues values = inputs;
-    const absl::Status ran = Interpret(*lowered, values, {.seed = static_cast<uint64_t>(draw)});
-    ASSERT_TRUE(ran.ok()) << ran << ToString(*lowered);
-    for (size_t i = 0; i < expected.at("Y").size(); ++i) {
-      const double want = expected.at("Y")[i];
-      ASSERT_NEAR(values.at("Y")[i], want, tolerance * (1 + std::abs(want)))
-          << i << ToString(*lowered);
-    }
-  }
-  EXPECT_EQ(made, points);
+    return true;
+  };
+  ForDrawnPoints(space, points, is_wanted, inputs,
+                 [&](const Program& lowered, const TensorValues& values) {
+                   ASSERT_EQ(lowered.kernels.size(), 1);
+                   for (size_t i = 0; i < expected.at("Y").size(); ++i) {
+                     const double want = expected.at("Y")[i];
+                     ASSERT_NEAR(values.at("Y")[i], want, tolerance * (1 + std::abs(want)))
+                         << i << ToString(lowered);
+                   }
+                 });
 }
 
 TEST_P(StridedRowsTest, PointsComputeTheDefinition) {

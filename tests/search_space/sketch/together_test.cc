@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
@@ -13,6 +14,7 @@
 #include "search_space/notation/reference.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/search_space/drawn_points.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::together_test {
@@ -101,14 +103,11 @@ std::string SketchesOf(const SearchSpace& space) {
 // A random point whose text begins with one and holds the other.
 std::optional<Point> PointOf(const SearchSpace& space, const std::string& prefix,
                              const std::string& part) {
-  Rng rng(1);
-  for (int i = 0; i < 400; ++i) {
-    const std::optional<Point> point = space.Sample(rng);
-    if (!point) continue;
-    const std::string text = space.Print(*point);
-    if (text.find(prefix) == 0 && text.find(part) != std::string::npos) return point;
-  }
-  return std::nullopt;
+  const auto is_wanted = [&](const std::string& text) {
+    return absl::StartsWith(text, prefix) && absl::StrContains(text, part);
+  };
+  const std::vector<Point> points = DrawnPoints(space, 1, is_wanted);
+  return points.empty() ? std::nullopt : std::optional(points[0]);
 }
 
 TEST(Together, EveryOperatorHasItsKernels) {
@@ -140,23 +139,13 @@ TEST(Together, ReductionsThatShareNothingAreKeptApart) {
     }
     TensorValues expected = inputs;
     EvaluateAll(*program, expected);
-    Rng rng(1);
-    int tried = 0;
-    for (int draw = 0; draw < 400 && tried < 20; ++draw) {
-      const std::optional<Point> point = space.Sample(rng);
-      if (!point || space.Print(*point).find("apart/") != 0) continue;
-      ++tried;
-      const auto lowered = space.Lower(*point);
-      ASSERT_TRUE(lowered.ok()) << lowered.status() << " " << space.Print(*point);
-      EXPECT_TRUE(Verify(*lowered, *FindTarget("h100")).ok()) << space.Print(*point);
-      EXPECT_GE(lowered->kernels.size(), 2U);
-      TensorValues values = inputs;
-      ASSERT_TRUE(Interpret(*lowered, values, {.seed = 1}).ok()) << space.Print(*point);
-      for (const BufferRef& output : lowered->outputs) {
-        EXPECT_EQ(values.at(output->name), expected.at(output->name)) << space.Print(*point);
-      }
-    }
-    EXPECT_EQ(tried, 20) << op;
+    ForDrawnPoints(space, 20, BeginsWith("apart/"), inputs,
+                   [&](const Program& lowered, const TensorValues& values) {
+                     EXPECT_GE(lowered.kernels.size(), 2U);
+                     for (const BufferRef& output : lowered.outputs) {
+                       EXPECT_EQ(values.at(output->name), expected.at(output->name)) << op;
+                     }
+                   });
   }
 }
 

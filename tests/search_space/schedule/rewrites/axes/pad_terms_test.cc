@@ -1,5 +1,5 @@
 // Chains whose terms become whole matrices: what a program becomes, and of which it is refused.
-// rolling_test.cc has kernels of it.
+// rolling_values_test.cc has kernels of it.
 #include "search_space/schedule/rewrites/axes/pad_terms.h"
 
 #include <gmock/gmock.h>

@@ -7,16 +7,13 @@
 
 #include <cmath>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "search_space/check/interpret.h"
-#include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/search_space/drawn_points.h"
 
 namespace heddle::search_space::phases_test {
 namespace {
@@ -161,23 +158,11 @@ TEST_P(PhasesPointsTest, ComputeTheDefinition) {
   EvaluateAll(*program, expected);
   const auto space = SearchSpace::Create(program, target);
   ASSERT_TRUE(space.ok()) << space.status();
-  Rng rng(1);
-  int seen = 0;
-  for (int draw = 0; draw < 400 && seen < 8; ++draw) {
-    const Point point = *space->Sample(rng);
-    if (!absl::StartsWith(space->Print(point), "phases/")) continue;
-    ++seen;
-    const auto lowered = space->Lower(point);
-    ASSERT_TRUE(lowered.ok()) << lowered.status() << space->Print(point);
-    const absl::Status verified = Verify(*lowered, target);
-    ASSERT_TRUE(verified.ok()) << verified << space->Print(point);
-    TensorValues values = inputs;
-    const absl::Status ran = Interpret(*lowered, values, {});
-    ASSERT_TRUE(ran.ok()) << ran << space->Print(point);
-    const std::string& output = lowered->outputs[0]->name;
-    EXPECT_EQ(values.at(output), expected.at(output)) << space->Print(point);
-  }
-  EXPECT_EQ(seen, 8);
+  ForDrawnPoints(*space, 8, BeginsWith("phases/"), inputs,
+                 [&](const Program& lowered, const TensorValues& values) {
+                   const std::string& output = lowered.outputs[0]->name;
+                   EXPECT_EQ(values.at(output), expected.at(output));
+                 });
 }
 
 INSTANTIATE_TEST_SUITE_P(Operators, PhasesPointsTest, testing::ValuesIn(kCases),

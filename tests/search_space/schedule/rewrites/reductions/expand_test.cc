@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tests/search_space/drawn_points.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::expand_test {
@@ -102,18 +103,14 @@ TEST(ExpandTest, PointsComputeTheDefinition) {
 TEST(ExpandTest, DistancesAreNotStored) {
   const auto program = Made("chamfer", "b=2,m=64,n=96");
   const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
-  Rng rng(1);
-  int seen = 0;
-  for (int draw = 0; draw < 200 && seen < 5; ++draw) {
-    const Point point = *space.Sample(rng);
-    if (space.Print(point).substr(0, 7) != "expand/") continue;
-    ++seen;
+  const std::vector<Point> points = DrawnPoints(space, 5, BeginsWith("expand/"));
+  EXPECT_EQ(points.size(), 5);
+  for (const Point& point : points) {
     const Program lowered = *space.Lower(point);
     for (const BufferRef& workspace : lowered.workspaces) {
       EXPECT_LT(workspace->elements, 2 * 64 * 96) << space.Print(point);
     }
   }
-  EXPECT_EQ(seen, 5);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tests/search_space/drawn_points.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::recompute_test {
@@ -135,28 +136,15 @@ TEST(Recompute, KernelsReduceTheTileWhereItLies) {
   ASSERT_TRUE(space.ok()) << space.status();
   TensorValues expected = IntegerInputs(*program);
   EvaluateAll(*program, expected);
-  static constexpr int kDraws = 400, kPoints = 6;
-  Rng rng(1);
-  int seen = 0;
-  for (int draw = 0; draw < kDraws && seen < kPoints; ++draw) {
-    const auto point = space->Sample(rng);
-    if (!point.has_value() || !space->Print(*point).starts_with("recompute/row_parts/")) continue;
-    ++seen;
-    SCOPED_TRACE(space->Print(*point));
-    const auto lowered = space->Lower(*point);
-    ASSERT_TRUE(lowered.ok()) << lowered.status();
-    for (const BufferRef& workspace : lowered->workspaces) {
-      EXPECT_LT(workspace->elements, int64_t{64} * 256);
-    }
-    ASSERT_TRUE(Verify(*lowered, target).ok());
-    TensorValues got = IntegerInputs(*program);
-    const absl::Status ran = Interpret(*lowered, got, {.seed = static_cast<uint64_t>(seen)});
-    ASSERT_TRUE(ran.ok()) << ran;
-    for (size_t i = 0; i < expected.at("Y").size(); ++i) {
-      EXPECT_NEAR(got.at("Y")[i], expected.at("Y")[i], 1e-4) << i;
-    }
-  }
-  EXPECT_EQ(seen, kPoints);
+  ForDrawnPoints(*space, 6, BeginsWith("recompute/row_parts/"), IntegerInputs(*program),
+                 [&](const Program& lowered, const TensorValues& got) {
+                   for (const BufferRef& workspace : lowered.workspaces) {
+                     EXPECT_LT(workspace->elements, int64_t{64} * 256);
+                   }
+                   for (size_t i = 0; i < expected.at("Y").size(); ++i) {
+                     EXPECT_NEAR(got.at("Y")[i], expected.at("Y")[i], 1e-4) << i;
+                   }
+                 });
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tests/search_space/drawn_points.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::reduce_in_parts_test {
@@ -371,25 +372,12 @@ TEST_P(RowPartsKernels, ComputeTheirProgram) {
   ASSERT_TRUE(space.ok()) << space.status();
   TensorValues expected = IntegerInputs(*program);
   EvaluateAll(*program, expected);
-  static constexpr int kDraws = 400, kPoints = 6;
-  Rng rng(1);
-  int seen = 0;
-  for (int draw = 0; draw < kDraws && seen < kPoints; ++draw) {
-    const Point point = *space->Sample(rng);
-    const std::string text = space->Print(point);
-    if (!absl::StrContains(text, GetParam().like)) continue;
-    ++seen;
-    SCOPED_TRACE(text);
-    const auto lowered = space->Lower(point);
-    ASSERT_TRUE(lowered.ok()) << lowered.status();
-    const absl::Status verified = Verify(*lowered, target);
-    ASSERT_TRUE(verified.ok()) << verified;
-    TensorValues got = IntegerInputs(*program);
-    const absl::Status ran = Interpret(*lowered, got, {.seed = static_cast<uint64_t>(seen)});
-    ASSERT_TRUE(ran.ok()) << ran << ToString(*lowered);
-    ExpectNear(*program, got, expected);
-  }
-  EXPECT_EQ(seen, kPoints);
+  const auto is_wanted = [](const std::string& text) {
+    return absl::StrContains(text, GetParam().like);
+  };
+  ForDrawnPoints(
+      *space, 6, is_wanted, IntegerInputs(*program),
+      [&](const Program&, const TensorValues& got) { ExpectNear(*program, got, expected); });
 }
 
 INSTANTIATE_TEST_SUITE_P(

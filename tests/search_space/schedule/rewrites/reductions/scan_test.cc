@@ -9,7 +9,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
@@ -20,6 +19,7 @@
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/search_space/drawn_points.h"
 
 namespace heddle::search_space::scan_test {
 namespace {
@@ -224,17 +224,10 @@ TEST_P(ScanOperatorsTest, PointsComputeTheDefinition) {
   EvaluateAll(*program, expected);
   const auto space = SearchSpace::Create(program, *FindTarget("h100"));
   ASSERT_TRUE(space.ok()) << space.status();
-  Rng rng(1);
-  int seen = 0;
-  for (int draw = 0; draw < 800 && seen < 8; ++draw) {
-    const Point point = *space->Sample(rng);
-    if (!absl::StartsWith(space->Print(point), "scan/")) continue;
-    ++seen;
-    const auto lowered = space->Lower(point);
-    ASSERT_TRUE(lowered.ok()) << lowered.status() << space->Print(point);
-    EXPECT_EQ(OutputOf(*lowered, inputs), expected.at("Y")) << space->Print(point);
-  }
-  EXPECT_EQ(seen, 8);
+  ForDrawnPoints(*space, 8, BeginsWith("scan/"), inputs,
+                 [&](const Program&, const TensorValues& values) {
+                   EXPECT_EQ(values.at("Y"), expected.at("Y"));
+                 });
 }
 
 // One kernel, of neighbours for rows and of slices for columns, in runs that divide nothing.
@@ -246,18 +239,14 @@ TEST_P(ScanOperatorsTest, SharedScansComputeTheDefinition) {
     EvaluateAll(*program, expected);
     const auto space = SearchSpace::Create(program, *FindTarget("h100"));
     ASSERT_TRUE(space.ok()) << space.status();
-    Rng rng(static_cast<uint64_t>(n));
-    int seen = 0;
-    for (int draw = 0; draw < 400 && seen < 12; ++draw) {
-      const Point point = *space->Sample(rng);
-      if (!absl::StartsWith(space->Print(point), "prefix")) continue;
-      ++seen;
-      const auto lowered = space->Lower(point);
-      ASSERT_TRUE(lowered.ok()) << lowered.status() << space->Print(point);
-      EXPECT_EQ(lowered->kernels.size(), 1);
-      EXPECT_EQ(OutputOf(*lowered, inputs), expected.at("Y")) << space->Print(point);
-    }
-    EXPECT_EQ(seen, 12) << n;
+    SCOPED_TRACE(n);
+    ForDrawnPoints(
+        *space, 12, BeginsWith("prefix"), inputs,
+        [&](const Program& lowered, const TensorValues& values) {
+          EXPECT_EQ(lowered.kernels.size(), 1);
+          EXPECT_EQ(values.at("Y"), expected.at("Y"));
+        },
+        static_cast<uint64_t>(n));
   }
 }
 
@@ -276,15 +265,10 @@ TEST(ScanTest, RowsThatAreLong) {
     }
     const auto space = SearchSpace::Create(program, *FindTarget("h100"));
     ASSERT_TRUE(space.ok()) << space.status();
-    Rng rng(static_cast<uint64_t>(n));
-    bool seen = false;
-    for (int draw = 0; draw < 100 && !seen; ++draw) {
-      const Point point = *space->Sample(rng);
-      if (!absl::StartsWith(space->Print(point), "scan/stream")) continue;
-      seen = true;
-      EXPECT_EQ(OutputOf(*space->Lower(point), inputs), expected) << space->Print(point);
-    }
-    EXPECT_TRUE(seen);
+    ForDrawnPoints(
+        *space, 1, BeginsWith("scan/stream"), inputs,
+        [&](const Program&, const TensorValues& values) { EXPECT_EQ(values.at("Y"), expected); },
+        static_cast<uint64_t>(n));
   }
 }
 
@@ -300,16 +284,13 @@ TEST(ScanTest, LogarithmsOfSumsOfExponentials) {
   EvaluateAll(*program, expected);
   const auto space = SearchSpace::Create(program, *FindTarget("h100"));
   ASSERT_TRUE(space.ok()) << space.status();
-  Rng rng(1);
-  int seen = 0;
-  for (int draw = 0; draw < 400 && seen < 4; ++draw) {
-    const Point point = *space->Sample(rng);
-    if (!absl::StartsWith(space->Print(point), "scan/")) continue;
-    ++seen;
-    const std::vector<double> y = OutputOf(*space->Lower(point), inputs);
-    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected.at("Y")[i], 1e-5) << i;
-  }
-  EXPECT_EQ(seen, 4);
+  ForDrawnPoints(*space, 4, BeginsWith("scan/"), inputs,
+                 [&](const Program&, const TensorValues& values) {
+                   const std::vector<double>& y = values.at("Y");
+                   for (size_t i = 0; i < y.size(); ++i) {
+                     ASSERT_NEAR(y[i], expected.at("Y")[i], 1e-5) << i;
+                   }
+                 });
 }
 
 }  // namespace

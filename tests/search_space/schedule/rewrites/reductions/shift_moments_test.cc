@@ -7,14 +7,12 @@
 
 #include <cmath>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "search_space/check/interpret.h"
-#include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
+#include "tests/search_space/drawn_points.h"
 
 namespace heddle::search_space::shift_moments_test {
 namespace {
@@ -115,26 +113,13 @@ TEST(MomentsTest, PointsComputeTheDefinition) {
       EvaluateAll(*program, expected);
       const auto space = SearchSpace::Create(program, *FindTarget("h100"));
       ASSERT_TRUE(space.ok()) << space.status();
-      Rng rng(1);
-      int seen = 0;
-      for (int draw = 0; draw < 400 && seen < 12; ++draw) {
-        const Point point = *space->Sample(rng);
-        if (!absl::StartsWith(space->Print(point), "moments/")) continue;
-        ++seen;
-        const auto lowered = space->Lower(point);
-        ASSERT_TRUE(lowered.ok()) << lowered.status() << space->Print(point);
-        const absl::Status verified = Verify(*lowered, space->target());
-        ASSERT_TRUE(verified.ok()) << verified << space->Print(point);
-        TensorValues values = inputs;
-        const absl::Status ran = Interpret(*lowered, values, {});
-        ASSERT_TRUE(ran.ok()) << ran;
-        for (size_t i = 0; i < expected.at("Y").size(); ++i) {
-          const double want = expected.at("Y")[i];
-          ASSERT_NEAR(values.at("Y")[i], want, 2e-4 * (1 + std::abs(want)))
-              << i << " of " << space->Print(point);
-        }
-      }
-      EXPECT_EQ(seen, 12) << text;
+      ForDrawnPoints(*space, 12, BeginsWith("moments/"), inputs,
+                     [&](const Program&, const TensorValues& values) {
+                       for (size_t i = 0; i < expected.at("Y").size(); ++i) {
+                         const double want = expected.at("Y")[i];
+                         ASSERT_NEAR(values.at("Y")[i], want, 2e-4 * (1 + std::abs(want))) << i;
+                       }
+                     });
     }
   }
 }

@@ -165,7 +165,7 @@ TEST_P(MaskedAttention, ComputesItsProgram) {
   }
   TensorValues expected = inputs;
   EvaluateAll(*program, expected);
-  const auto is_wanted = [&](const std::string& text) {
+  const auto is_wanted = [sketch = sketch](const std::string& text) {
     return absl::StartsWith(text, sketch) && absl::StrContains(text, "skip_masked=1");
   };
   ForDrawnPoints(space, 8, is_wanted, inputs, [&](const Program& lowered, const TensorValues& got) {

@@ -139,11 +139,12 @@ TEST(Together, ReductionsThatShareNothingAreKeptApart) {
     }
     TensorValues expected = inputs;
     EvaluateAll(*program, expected);
+    SCOPED_TRACE(op);
     ForDrawnPoints(space, 20, BeginsWith("apart/"), inputs,
                    [&](const Program& lowered, const TensorValues& values) {
                      EXPECT_GE(lowered.kernels.size(), 2U);
                      for (const BufferRef& output : lowered.outputs) {
-                       EXPECT_EQ(values.at(output->name), expected.at(output->name)) << op;
+                       EXPECT_EQ(values.at(output->name), expected.at(output->name));
                      }
                    });
   }

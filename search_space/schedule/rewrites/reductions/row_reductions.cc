@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rolling.h"
 

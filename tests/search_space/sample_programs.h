@@ -72,6 +72,24 @@ inline Program VectorAdd(int64_t n, bool vector = false) {
   return OneKernel({a, b}, c, block, thread, If(first < Int(n), body));
 }
 
+// C[k] = how many of A's elements are k, of 8 threads.
+inline Program Histogram() {
+  const std::vector<int64_t> bins = {4};
+  const auto a = MakeBuffer("A", DType::kInt32, Scope::kGlobal, {32});
+  const auto c = F32("C", Scope::kGlobal, bins), s = F32("S", Scope::kShared, bins);
+  const Var thread = MakeVar("t", 8), round = MakeVar("i", 4);
+  const Expr bin = MakeExpr(
+      Op::kMax,
+      {MakeExpr(Op::kMin, {Load(a, {V(round) * Int(8) + V(thread)}), Int(bins[0] - 1)}), Int(0)});
+  const auto one = Float(1, DType::kFloat32);
+  const Expr inside = V(thread) < Int(bins[0]);
+  return OneKernel({a}, c, MakeVar("block", 1), thread,
+                   Seq({If(inside, Store(s, {V(thread)}, Float(0, DType::kFloat32))), Barrier(),
+                        For(round, ForKind::kSerial, AtomicCombine(Combiner::kSum, s, {bin}, one)),
+                        Barrier(), If(inside, Store(c, {V(thread)}, Load(s, {V(thread)})))}),
+                   {{s, 0}});
+}
+
 enum class Staging { kPlain, kDoubleBuffered, kAsync };
 
 // C = A B for 8 x 8 matrices: one block of 8 threads, thread t computes row t, K tiles of 2.

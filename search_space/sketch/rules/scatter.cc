@@ -11,7 +11,6 @@
 #include "search_space/schedule/scattered_terms.h"
 #include "search_space/sketch/kernels/combine.h"
 #include "search_space/sketch/rules/rules.h"
-#include "search_space/sketch/tiling/decision.h"
 
 namespace heddle::search_space {
 namespace {
@@ -96,21 +95,7 @@ std::optional<Scattered> FindScattered(const ProgramShape& shape, const KernelSh
 class ScatterPlan : public KernelPlan {
  public:
   ScatterPlan(Scattered scattered, const Target& target)
-      : scattered_(std::move(scattered)), target_(target) {
-    holes_ = {{"threads", {}, 0},
-              {"places", {}, 0},
-              {"columns", {}, 0},
-              {"parts", {}, 0},
-              {"unroll", {}, 0}};
-    for (int64_t t = 128; t <= target.max_threads_per_block; t *= 2) {
-      holes_[kThreads].domain.push_back(t);
-    }
-    holes_[kPlaces].domain = PowersAndAll(scattered_.places);
-    holes_[kColumns].domain = PowersAndAll(scattered_.columns);
-    holes_[kParts].domain =
-        PowersUpTo(std::max<int64_t>(1, scattered_.terms / kShortestPart), kMostParts);
-    holes_[kUnroll].domain = {1, 2, 4, 8};
-  }
+      : scattered_(std::move(scattered)), target_(target) {}
 
   // As many places as there are, as many columns as fit beside them, a few blocks for each
   // multiprocessor.
@@ -131,13 +116,13 @@ class ScatterPlan : public KernelPlan {
       }
     };
     const int64_t most = target_.max_shared_bytes_per_block / 2;
-    grow(kPlaces, [&](HoleValues v) { return SharedBytes(v) <= most; });
-    grow(kColumns,
-         [&](HoleValues v) { return SharedBytes(v) <= most && v[kColumns] <= kWarpThreads; });
-    grow(kParts, [&](HoleValues v) {
-      return Tiles(v) * v[kParts] <= 2 * target_.sm_count || PartLength(v) > kMostSerialTerms;
+    grow(places_, [&](HoleValues v) { return SharedBytes(v) <= most; });
+    grow(columns_,
+         [&](HoleValues v) { return SharedBytes(v) <= most && v[columns_] <= kWarpThreads; });
+    grow(parts_, [&](HoleValues v) {
+      return Blocks(v) <= 2 * target_.sm_count || PartLength(v) > kMostSerialTerms;
     });
-    while (choices[kParts] > 0 && !Check(values()).ok()) --choices[kParts];
+    while (choices[parts_] > 0 && !Check(values()).ok()) --choices[parts_];
     return choices;
   }
 
@@ -149,26 +134,38 @@ class ScatterPlan : public KernelPlan {
       return refuse(absl::StrCat(SharedBytes(v), " bytes of shared memory"));
     }
     // Of a part of the places a block would else add up others' terms, too.
-    if (v[kPlaces] < scattered_.places && Tile(v) % v[kThreads] != 0) {
-      return refuse(absl::StrCat(v[kThreads], " threads for tiles of ", Tile(v)));
+    if (v[places_] < scattered_.places && Tile(v) % v[threads_] != 0) {
+      return refuse(absl::StrCat(v[threads_], " threads for tiles of ", Tile(v)));
     }
-    if (Tiles(v) * v[kParts] > target_.max_grid) {
-      return refuse(absl::StrCat(Tiles(v) * v[kParts], " blocks"));
-    }
-    if (v[kParts] > 1 && (Tiles(v) * v[kParts] > kMostBlocks * target_.sm_count ||
-                          CeilDiv(scattered_.terms, PartLength(v)) != v[kParts])) {
-      return refuse(absl::StrCat(v[kParts], " parts of the terms are not all needed"));
+    if (Blocks(v) > target_.max_grid) return refuse(absl::StrCat(Blocks(v), " blocks"));
+    if (v[parts_] > 1 &&
+        (Blocks(v) > kMostBlocks * target_.sm_count || 2 * Parts(v) <= v[parts_])) {
+      return refuse(absl::StrCat(v[parts_], " parts of the terms are not all needed"));
     }
     if (PartLength(v) > kMostSerialTerms) return refuse(absl::StrCat(PartLength(v), " terms"));
-    if (v[kUnroll] > 1 && v[kUnroll] * v[kThreads] > scattered_.terms * v[kColumns]) {
+    if (v[unroll_] > 1 && v[unroll_] * v[threads_] > scattered_.terms * v[columns_]) {
       return refuse("nothing to unroll");
     }
     return absl::OkStatus();
   }
 
+  // All indices are read for every part of the places, so most draws have as many as fit.
+  void Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const override {
+    static constexpr int kAttempts = 8;
+    const bool is_anywhere = std::uniform_int_distribution<int>(0, 7)(rng) == 0;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      KernelPlan::Draw(rng, values);
+      for (size_t p = holes_[places_].domain.size(); p-- > 0 && !is_anywhere;) {
+        values[places_] = holes_[places_].domain[p];
+        if (SharedBytes(values) <= target_.max_shared_bytes_per_block) break;
+      }
+      if (Check(values).ok()) return;
+    }
+  }
+
   double Waste(HoleValues v) const override {
-    return static_cast<double>(CeilDiv(scattered_.places, v[kPlaces])) *
-           static_cast<double>(CeilDiv(scattered_.columns, v[kColumns]) * v[kColumns]) /
+    return static_cast<double>(CeilDiv(scattered_.places, v[places_])) *
+           static_cast<double>(CeilDiv(scattered_.columns, v[columns_]) * v[columns_]) /
            static_cast<double>(scattered_.columns);
   }
 
@@ -176,43 +173,44 @@ class ScatterPlan : public KernelPlan {
   void Write(ScheduleWriter& w, HoleValues v) const override {
     for (const StageRef& s : scattered_.inlined) w.ComputeInline(s);
     const StageRef& whole = scattered_.reduction;
-    if (v[kParts] == 1) return WriteTiles(w, scattered_.root, whole, 0, v);
+    if (v[parts_] == 1) return WriteTiles(w, scattered_.root, whole, 0, v);
     const LoopRef terms = w.Fuse(w.ReduceLoops(whole));
     const StageRef part = w.Rfactor(w.Split(terms, PartLength(v))[0]);
     const std::vector<StageRef> partials = w.Materialize(part, whole);
     WriteTiles(w, partials[0], part, 1, v);
-    WriteCombineKernel(w, {scattered_.root, whole, partials, v[kParts]}, target_);
+    WriteCombineKernel(w, {scattered_.root, whole, partials, Parts(v)}, target_);
   }
 
  private:
-  enum { kThreads, kPlaces, kColumns, kParts, kUnroll };
   static constexpr int64_t kMostParts = 1024;    // of the terms
   static constexpr int64_t kShortestPart = 256;  // terms
   static constexpr int64_t kMostBlocks = 16;     // a multiprocessor, of parts
   static constexpr int64_t kAccumulatorBytes = 4;
 
   static std::vector<int64_t> PowersAndAll(int64_t extent) {
-    std::vector<int64_t> values = PowersUpTo(extent, extent);
+    std::vector<int64_t> values = Doubled(1, extent);
     if (values.back() != extent) values.push_back(extent);
     return values;
   }
 
   // Terms of a part: whole rounds of the threads, where there are several.
   int64_t PartLength(HoleValues v) const {
-    if (v[kParts] == 1) return scattered_.terms;
-    const int64_t groups = v[kThreads] / Scatter::ThreadsOfTerm(v[kThreads], v[kColumns]);
-    return RoundUp(CeilDiv(scattered_.terms, v[kParts]), groups * v[kUnroll]);
+    if (v[parts_] == 1) return scattered_.terms;
+    const int64_t groups = v[threads_] / Scatter::ThreadsOfTerm(v[threads_], v[columns_]);
+    return RoundUp(CeilDiv(scattered_.terms, v[parts_]), groups * v[unroll_]);
   }
-  int64_t Tiles(HoleValues v) const {
-    return scattered_.others * CeilDiv(scattered_.places, v[kPlaces]) *
-           CeilDiv(scattered_.columns, v[kColumns]);
+  // As many as there are with rounds that are whole.
+  int64_t Parts(HoleValues v) const { return CeilDiv(scattered_.terms, PartLength(v)); }
+  int64_t Blocks(HoleValues v) const {
+    return Parts(v) * scattered_.others * CeilDiv(scattered_.places, v[places_]) *
+           CeilDiv(scattered_.columns, v[columns_]);
   }
-  int64_t Tile(HoleValues v) const { return v[kPlaces] * scattered_.inner * v[kColumns]; }
+  int64_t Tile(HoleValues v) const { return v[places_] * scattered_.inner * v[columns_]; }
   // Whole rounds of the threads store them, along the outermost axis.
   int64_t SharedBytes(HoleValues v) const {
     const bool column_leads = scattered_.column && *scattered_.column < scattered_.place;
-    const int64_t layer = Tile(v) / v[column_leads ? kColumns : kPlaces];
-    const int64_t elements = RoundUp(RoundUp(Tile(v), v[kThreads]), layer);
+    const int64_t layer = Tile(v) / v[column_leads ? columns_ : places_];
+    const int64_t elements = RoundUp(RoundUp(Tile(v), v[threads_]), layer);
     return scattered_.stages * elements * kAccumulatorBytes;
   }
 
@@ -226,7 +224,7 @@ class ScatterPlan : public KernelPlan {
       const bool is_place = i == first + scattered_.place;
       const bool is_column = scattered_.column && i == first + *scattered_.column;
       if (is_place || is_column) {
-        const auto [outer, inner] = w.Split(axes[i], v[is_place ? kPlaces : kColumns]);
+        const auto [outer, inner] = w.Split(axes[i], v[is_place ? places_ : columns_]);
         blocks.push_back(outer);
         tile.push_back(inner);
       } else {
@@ -236,18 +234,24 @@ class ScatterPlan : public KernelPlan {
     }
     w.Reorder(Join({blocks, tile}));
     const LoopRef block = w.Fuse(blocks);
-    const auto [round, thread] = w.Split(w.Fuse(tile), v[kThreads]);
+    const auto [round, thread] = w.Split(w.Fuse(tile), v[threads_]);
     w.Reorder({block, thread, round});
     w.Bind(block, BindTo::kBlock);
     w.Bind(thread, BindTo::kThread);
     w.SetScope(reduction, Scope::kShared);
-    w.Scatter(reduction, v[kUnroll]);
+    w.Scatter(reduction, v[unroll_]);
     w.ComputeAt(reduction, block);
     w.Fuse(w.ReduceLoops(reduction));
   }
 
   const Scattered scattered_;
   const Target target_;
+  const HoleId threads_ = AddHole("threads", Doubled(128, target_.max_threads_per_block), 0);
+  const HoleId places_ = AddHole("places", PowersAndAll(scattered_.places), 0);
+  const HoleId columns_ = AddHole("columns", PowersAndAll(scattered_.columns), 0);
+  const HoleId parts_ = AddHole(
+      "parts", Doubled(1, std::clamp<int64_t>(scattered_.terms / kShortestPart, 1, kMostParts)), 0);
+  const HoleId unroll_ = AddHole("unroll", {1, 2, 4, 8}, 0);
 };
 
 std::unique_ptr<KernelPlan> PlanScatter(const ProgramShape& shape, const KernelShape& kernel,

@@ -72,6 +72,26 @@ TEST(Interpret, EveryRemovedBarrierIsARace) {
   }
 }
 
+// Atomic updates go with one another, and with nothing else that no barrier separates from them.
+TEST(Interpret, AtomicUpdates) {
+  const Program histogram = Histogram();
+  TensorValues values;
+  for (int i = 0; i < 32; ++i) values["A"].push_back(i % 3);
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    TensorValues got = values;
+    const absl::Status status = Interpret(histogram, got, {.seed = seed});
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(got["C"], (std::vector<double>{11, 11, 10, 0}));
+    for (int barrier = 0; barrier < 2; ++barrier) {
+      TensorValues of_racing = values;
+      const Program racing = *Remove(histogram, Removal::kBarrier, barrier);
+      EXPECT_THAT(std::string(Interpret(racing, of_racing, {.seed = seed}).message()),
+                  AnyOf(HasSubstr("data race"), HasSubstr("it was never written")))
+          << ToString(racing);
+    }
+  }
+}
+
 TEST(Interpret, RemovedWaitLeavesCopiesPending) {
   const auto p = Remove(Matmul(Staging::kAsync), Removal::kAsyncWait, 0);
   ASSERT_TRUE(p.has_value());

@@ -168,6 +168,20 @@ TEST(Verify, AsyncCopies) {
   EXPECT_THAT(Report(p), HasSubstr("neither a global load of as many lanes nor one selected"));
 }
 
+TEST(Verify, AtomicUpdates) {
+  EXPECT_EQ(Report(Histogram()), "");
+  const auto with = [](const BufferRef& buffer, Combiner combiner) {
+    return WithBody(Histogram(), [&](const Stmt& s) -> Stmt {
+      if (s->kind != StmtNode::Kind::kIntrin || s->buffer == nullptr) return nullptr;
+      return AtomicCombine(combiner, buffer != nullptr ? buffer : s->buffer, s->indices, s->value);
+    });
+  };
+  EXPECT_EQ(Report(with(nullptr, Combiner::kMax)), "");
+  EXPECT_THAT(Report(with(nullptr, Combiner::kNone)), HasSubstr("an atomic update of 1 elements"));
+  const BufferRef global = Histogram().outputs[0];
+  EXPECT_THAT(Report(with(global, Combiner::kSum)), HasSubstr("one float32 in shared memory"));
+}
+
 TEST(Verify, OverflowingIntegers) {
   const auto a = F32("A", Scope::kGlobal, {4}), c = F32("C", Scope::kGlobal, {8});
   const Var thread = MakeVar("t", 8);

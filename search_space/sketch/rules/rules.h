@@ -31,8 +31,8 @@ extern const SketchRule kFewRowsRule;  // for a few results, whatever they read
 // The same of rows along another axis than the innermost one, side by side, where a block can hold
 // some in registers and something of them is read again: norms over channels, softmax of columns.
 extern const SketchRule kStridedRowsRule;
-// Reductions of scattered terms, such as histograms and sums by groups, which threads of a block add
-// where they belong.
+// Reductions of scattered terms, such as histograms and sums by groups, which threads of a block
+// add where they belong.
 extern const SketchRule kScatterRule;
 // Reductions of prefixes, such as cumulative sums, of rows or columns that threads hold whole.
 extern const SketchRule kPrefixRule;

@@ -132,7 +132,7 @@ BufferRef KernelContext::Allocate(int s, int64_t copies, Expr slot) {
   buffer.name = here.name();
   buffer.dtype = here.tensor->dtype;
   if (schedule.NestOf(here).Note<Scatter>() != nullptr &&
-      ScatteredTermsOf(here)->whole != nullptr) {
+      ScatteredTermsOf(here)[0].whole != nullptr) {
     buffer.dtype = DType::kInt32;
   }
   buffer.scope = here.scope;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "search_space/ir/expr/linear.h"
@@ -47,58 +49,90 @@ std::optional<Key> AsKey(const ScheduledStage& stage, const std::vector<Expr>& k
   return std::nullopt;
 }
 
-// The selects around a value, from the outermost one in.
-struct Guards {
-  std::vector<Expr> present, matching;  // conditions
+// What a place has of a term under conditions, those under which any place has anything of it
+// apart.
+struct Addend {
+  std::vector<Expr> present, matching;
   Expr value, otherwise;
 };
 
-// Takes selects against the number `otherwise` off `value`; returns their conditions.
-std::vector<Expr> TakeSelects(double otherwise, Expr& value) {
-  std::vector<Expr> conditions;
+void Append(const Expr& condition, std::vector<Expr>& conditions) {
+  for (const Expr& c : Conjuncts(Simplify(condition))) conditions.push_back(c);
+}
+
+// Takes selects against the number `otherwise` off `value`.
+void TakeSelects(double otherwise, Expr& value, std::vector<Expr>& conditions) {
   while (value->op == Op::kSelect && value->args[2]->op == Op::kFloat &&
          value->args[2]->float_value == otherwise) {
-    for (const Expr& c : Conjuncts(Simplify(value->args[0]))) conditions.push_back(c);
+    Append(value->args[0], conditions);
     value = value->args[1];
   }
-  return conditions;
 }
 
-Guards GuardsAround(const ScheduledStage& stage) {
-  Guards found{{}, {}, stage.body, IdentityOf(stage.combiner, stage.body->type)};
-  found.matching = TakeSelects(found.otherwise->float_value, found.value);
-  const bool is_extreme = stage.combiner == Combiner::kMin || stage.combiner == Combiner::kMax;
-  if (is_extreme && found.value->op == Op::kSelect && found.value->args[2]->op == Op::kFloat) {
-    found.present = std::move(found.matching);
-    found.otherwise = found.value->args[2];
-    found.matching = TakeSelects(found.otherwise->float_value, found.value);
+// The same of the factors of a product, which is zero where one of them is.
+void TakeFactors(Expr& value, std::vector<Expr>& conditions) {
+  if (value->op != Op::kMul) return;
+  ExprList factors = value->args;
+  for (Expr& factor : factors) {
+    TakeSelects(0, factor, conditions);
+    TakeFactors(factor, conditions);
   }
-  return found;
+  const auto is_one = [](const Expr& e) { return e->op == Op::kFloat && e->float_value == 1; };
+  value = is_one(factors[0])   ? factors[1]
+          : is_one(factors[1]) ? factors[0]
+                               : MakeExpr(Op::kMul, factors);
 }
 
-// A value of which `terms` are added up as an integer; null where it is none, or the sum too large.
-Expr AsWholeTerm(const Expr& value, int64_t terms) {
-  const bool is_index = value->op == Op::kCast && value->args[0]->type == DType::kInt64;
-  const bool is_number = value->op == Op::kFloat && std::abs(value->float_value) < INT32_MAX &&
-                         std::trunc(value->float_value) == value->float_value;
-  if (!is_index && !is_number) return nullptr;
-  const Expr whole = is_index ? value->args[0] : Int(static_cast<int64_t>(value->float_value));
-  const Interval bounds = BoundsOf(whole);
-  const double largest = static_cast<double>(std::max(-bounds.min, bounds.max));
-  return largest * static_cast<double>(terms) <= INT32_MAX ? whole : nullptr;
+Expr Negative(const Expr& e) {
+  return e->op == Op::kFloat ? Float(-e->float_value, e->type) : MakeExpr(Op::kNeg, {e});
 }
 
-}  // namespace
-
-bool ScatteredTerms::HasIdentity(Combiner combiner) const {
-  return otherwise->float_value == IdentityOf(combiner, otherwise->type)->float_value;
+// Of a sum, whose terms are `value` under `conditions`.
+void AddAddends(const ScheduledStage& stage, Expr value, std::vector<Expr> conditions,
+                bool is_negative, std::vector<Addend>& all) {
+  const auto has_key = [&] {
+    const std::vector<Expr> none(stage.axes.size());
+    return std::any_of(conditions.begin(), conditions.end(),
+                       [&](const Expr& c) { return AsKey(stage, none, c).has_value(); });
+  };
+  TakeSelects(0, value, conditions);
+  if (!has_key()) {
+    const bool subtracts = value->op == Op::kSub;
+    if (value->op == Op::kAdd || subtracts) {
+      AddAddends(stage, value->args[0], conditions, is_negative, all);
+      AddAddends(stage, value->args[1], conditions, is_negative != subtracts, all);
+      return;
+    }
+    TakeFactors(value, conditions);
+  }
+  all.push_back({{},
+                 std::move(conditions),
+                 is_negative ? Negative(value) : value,
+                 Float(0, stage.body->type)});
 }
 
-std::optional<ScatteredTerms> ScatteredTermsOf(const ScheduledStage& stage) {
-  if (!stage.is_reduction()) return std::nullopt;
-  const Guards guards = GuardsAround(stage);
+std::vector<Addend> AddendsOf(const ScheduledStage& stage) {
+  std::vector<Addend> all;
+  if (stage.combiner == Combiner::kSum) {
+    AddAddends(stage, stage.body, {}, false, all);
+    return all;
+  }
+  Addend only{{}, {}, stage.body, IdentityOf(stage.combiner, stage.body->type)};
+  TakeSelects(only.otherwise->float_value, only.value, only.matching);
+  const bool is_extreme = stage.combiner == Combiner::kMin || stage.combiner == Combiner::kMax;
+  if (is_extreme && only.value->op == Op::kSelect && only.value->args[2]->op == Op::kFloat) {
+    only.present = std::move(only.matching);
+    only.matching.clear();
+    only.otherwise = only.value->args[2];
+    TakeSelects(only.otherwise->float_value, only.value, only.matching);
+  }
+  return {std::move(only)};
+}
+
+// With the places that its conditions say in the stead of axes; nullopt where these say none.
+std::optional<ScatteredTerms> AtPlaces(const ScheduledStage& stage, const Addend& addend) {
   std::vector<Expr> keys(stage.axes.size()), others;
-  for (const Expr& condition : guards.matching) {
+  for (const Expr& condition : addend.matching) {
     if (const std::optional<Key> key = AsKey(stage, keys, condition)) {
       keys[key->axis] = key->place;
     } else {
@@ -124,22 +158,67 @@ std::optional<ScatteredTerms> ScatteredTermsOf(const ScheduledStage& stage) {
     for (const Expr& c : conditions) all = AndAlso(all, at_place(c));
     return all;
   };
-  const Expr value = at_place(guards.value);
   return ScatteredTerms{.keys = keys,
-                        .present = all_of(guards.present),
+                        .present = all_of(addend.present),
                         .condition = all_of(others),
-                        .value = value,
-                        .whole = stage.combiner == Combiner::kSum
-                                     ? AsWholeTerm(value, ExtentOf(stage.reduce_axes))
-                                     : nullptr,
-                        .otherwise = guards.otherwise};
+                        .value = at_place(addend.value),
+                        .whole = nullptr,
+                        .otherwise = addend.otherwise};
+}
+
+// A value as an integer; null where it is none.
+Expr AsInteger(const Expr& value) {
+  if (value->op == Op::kCast && value->args[0]->type == DType::kInt64) return value->args[0];
+  if (value->op == Op::kNeg) {
+    const Expr whole = AsInteger(value->args[0]);
+    return whole == nullptr ? nullptr : Int(0) - whole;
+  }
+  const bool is_number = value->op == Op::kFloat && std::abs(value->float_value) < INT32_MAX &&
+                         std::trunc(value->float_value) == value->float_value;
+  return is_number ? Int(static_cast<int64_t>(value->float_value)) : nullptr;
+}
+
+// Has integers be added up as such.
+void FindIntegers(const ScheduledStage& stage, std::vector<ScatteredTerms>& all) {
+  if (stage.combiner != Combiner::kSum) return;
+  std::vector<Expr> integers;
+  double largest = 0;
+  for (const ScatteredTerms& terms : all) {
+    integers.push_back(AsInteger(terms.value));
+    if (integers.back() == nullptr) return;
+    const Interval bounds = BoundsOf(integers.back());
+    largest += static_cast<double>(std::max(-bounds.min, bounds.max));
+  }
+  if (largest * static_cast<double>(ExtentOf(stage.reduce_axes)) > INT32_MAX) return;
+  for (size_t i = 0; i < all.size(); ++i) all[i].whole = integers[i];
+}
+
+}  // namespace
+
+bool ScatteredTerms::HasIdentity(Combiner combiner) const {
+  return otherwise->float_value == IdentityOf(combiner, otherwise->type)->float_value;
+}
+
+std::vector<ScatteredTerms> ScatteredTermsOf(const ScheduledStage& stage) {
+  if (!stage.is_reduction() || !ReadsIndices(stage.body)) return {};
+  std::vector<ScatteredTerms> all;
+  for (const Addend& addend : AddendsOf(stage)) {
+    std::optional<ScatteredTerms> terms = AtPlaces(stage, addend);
+    if (!terms) return {};
+    for (size_t i = 0; !all.empty() && i < stage.axes.size(); ++i) {
+      if (terms->HasKey(i) != all[0].HasKey(i)) return {};
+    }
+    all.push_back(*std::move(terms));
+  }
+  FindIntegers(stage, all);
+  return all;
 }
 
 int64_t PlacesOfTerm(const ScheduledStage& stage) {
-  const std::optional<ScatteredTerms> terms = ScatteredTermsOf(stage);
+  const std::vector<ScatteredTerms> terms = ScatteredTermsOf(stage);
   int64_t places = 1;
-  for (size_t i = 0; terms && i < stage.axes.size(); ++i) {
-    if (terms->keys[i] != nullptr) places *= stage.axes[i]->extent;
+  for (size_t i = 0; !terms.empty() && i < stage.axes.size(); ++i) {
+    if (terms[0].HasKey(i)) places *= stage.axes[i]->extent;
   }
   return places;
 }

@@ -5,7 +5,6 @@
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_SCATTERED_TERMS_H_
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "search_space/schedule/scheduled_stage.h"
@@ -15,7 +14,8 @@ namespace heddle::search_space {
 // Which terms a stage
 //   S[.., i, ..] = combiner(.., r, ..) select(I[.., r, ..] == i, value, otherwise)
 // reduces. Several axes may have such a comparison, further conditions may stand beside it, and
-// selects against the identity around it.
+// selects against the identity around it. In a sum a factor may stand beside the select (that of
+// what is left out must be finite), or another term of the same axes.
 struct ScatteredTerms {
   // By axis: the place i along it that the term belongs to; null where each element of the axis has
   // terms of its own. In reduced axes and such axes, as what follows.
@@ -23,14 +23,17 @@ struct ScatteredTerms {
   Expr present;    // under which places have anything of the term; null = always
   Expr condition;  // beside the keys, under which its place has `value`; null = always
   Expr value;
-  // Of a sum: the value as an integer, where it is one and the sum has 31 bits; null otherwise.
+  // Of a sum: the value as an integer, where all values are and the sum has 31 bits; null
+  // otherwise.
   Expr whole;
   Expr otherwise;  // what other places have: the identity, or of minima and maxima another number
 
+  bool HasKey(size_t axis) const { return keys[axis] != nullptr; }
   bool HasIdentity(Combiner combiner) const;  // as `otherwise`
 };
-// nullopt of every other stage.
-std::optional<ScatteredTerms> ScatteredTermsOf(const ScheduledStage& stage);
+// One for each such term of a sum, with keys of the same axes; one of other combiners. Empty of
+// every other stage.
+std::vector<ScatteredTerms> ScatteredTermsOf(const ScheduledStage& stage);
 // Of how many places a term of such a stage may be, which is of one; 1 of every other stage.
 int64_t PlacesOfTerm(const ScheduledStage& stage);
 

@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "search_space/schedule/scattered_terms.h"
 #include "search_space/sketch/algorithms.h"
 
 namespace heddle::search_space {
@@ -24,6 +25,14 @@ bool HasPoint(const KernelPlan& plan) {
     if (plan.Check(values).ok()) return true;
   }
   return false;
+}
+
+// Is each term added where it belongs, of so many places that nobody should compare it with all?
+bool ScattersOverMany(const ProgramShape& shape, const KernelShape& kernel, const Plans& made) {
+  constexpr int64_t kMany = 1024;
+  return std::any_of(made.begin(), made.end(),
+                     [](const Plan& p) { return p.rule == &kScatterRule; }) &&
+         PlacesOfTerm(shape.stage(kernel.reductions[0])) >= kMany;
 }
 
 // Has the kernel sums of more terms than one thread should add up?
@@ -72,6 +81,9 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
           std::any_of(made.begin(), made.end(), [](const Plan& p) { return !p.rule->is_fallback; });
       if (rule->is_last_resort && has_better) continue;
       if (auto plan = PlanOf(*rule, shape, kernel, target)) made.push_back(*std::move(plan));
+    }
+    if (ScattersOverMany(shape, kernel, made)) {
+      std::erase_if(made, [](const Plan& p) { return p.rule != &kScatterRule; });
     }
     const bool has_simple = std::any_of(made.begin(), made.end(), [](const Plan& p) {
       return !p.rule->is_fallback && HasValidDefault(*p.plan);

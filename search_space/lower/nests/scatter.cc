@@ -85,11 +85,10 @@ class Scatterer {
         unroll_(here_.Note<Scatter>()->unroll) {
     for (int member : context.Together(s)) {
       const ScheduledStage& stage = context.stage(member);
-      members_.push_back({&stage, context.storage.at(member).buffer, *ScatteredTermsOf(stage)});
+      members_.push_back({&stage, context.storage.at(member).buffer, ScatteredTermsOf(stage)});
     }
     for (size_t i = 0; i < here_.axes.size(); ++i) {
-      const bool has_key = members_[0].terms.keys[i] != nullptr;
-      if (!has_key) columns_ *= here_.extent[i];
+      if (!HasKey(i)) columns_ *= here_.extent[i];
       elements_ *= here_.extent[i];
     }
     for (const Loop& l : here_.loops) {
@@ -101,7 +100,7 @@ class Scatterer {
     std::vector<Stmt> all = {ForElements([&](const ExprList& at) { return Begin(at); })};
     all.push_back(ForTerms());
     for (const Member& m : members_) {
-      if (m.terms.HasIdentity(m.stage->combiner)) continue;
+      if (m.terms[0].HasIdentity(m.stage->combiner)) continue;
       all.push_back(ForElements([&](const ExprList& at) { return AddOtherwise(m, at); }));
     }
     return Seq(std::move(all));
@@ -111,13 +110,16 @@ class Scatterer {
   struct Member {
     const ScheduledStage* stage;
     BufferRef buffer;
-    ScatteredTerms terms;
+    std::vector<ScatteredTerms> terms;
   };
+
+  // Of all stages alike.
+  bool HasKey(size_t axis) const { return members_[0].terms[0].HasKey(axis); }
 
   Stmt Begin(const ExprList& at) const {
     std::vector<Stmt> all;
     for (const Member& m : members_) {
-      const bool is_whole = m.terms.whole != nullptr;
+      const bool is_whole = m.terms[0].whole != nullptr;
       all.push_back(
           Store(m.buffer, at, is_whole ? Int(0) : IdentityOf(m.stage->combiner, m.buffer->dtype)));
     }
@@ -167,8 +169,7 @@ class Scatterer {
     const Expr run = Simplify(ValueOf(round) * Int(groups) + thread_ / Int(along));
     const Expr term = Simplify(run * Int(unroll_) + ValueOf(turn));
     const Expr number = Simplify(ValueOf(column) * Int(along) + thread_ % Int(along));
-    const ExprList position =
-        PositionOf(number, [&](size_t i) { return members_[0].terms.keys[i] == nullptr; });
+    const ExprList position = PositionOf(number, [&](size_t i) { return !HasKey(i); });
     Assumptions assumptions = assumptions_;
     Expr inside;
     const auto require = [&](const Expr& condition) {
@@ -196,7 +197,9 @@ class Scatterer {
     }
     std::vector<Update> updates;
     for (const Member& m : members_) {
-      updates.push_back(UpdateOf(m, term, position, assumptions));
+      for (const ScatteredTerms& terms : m.terms) {
+        updates.push_back(UpdateOf(m, terms, term, position, assumptions));
+      }
     }
     Stmt body = Guarded(inside, OfRun(turn, of_turn, std::move(updates)));
     body = Iterate(column, ForKind::kSerial, std::move(body));
@@ -238,18 +241,18 @@ class Scatterer {
     return Seq(std::move(all));
   }
 
-  Update UpdateOf(const Member& m, const Expr& term, const ExprList& position,
-                  Assumptions assumptions) const {
+  Update UpdateOf(const Member& m, const ScatteredTerms& terms, const Expr& term,
+                  const ExprList& position, Assumptions assumptions) const {
     Update update{&m, nullptr, position, nullptr};
     const auto require = [&](const Expr& condition) {
       if (condition == nullptr || Proves(assumptions, condition)) return;
       update.where = AndAlso(update.where, condition);
       assumptions.push_back(condition);
     };
-    if (m.terms.present != nullptr) require(AtTerm(m.terms.present, term, position, assumptions));
+    if (terms.present != nullptr) require(AtTerm(terms.present, term, position, assumptions));
     for (size_t i = 0; i < position.size(); ++i) {
-      if (m.terms.keys[i] == nullptr) continue;
-      const Expr key = AtTerm(m.terms.keys[i], term, position, assumptions);
+      if (!terms.HasKey(i)) continue;
+      const Expr key = AtTerm(terms.keys[i], term, position, assumptions);
       const Expr place = Simplify(key - here_.base[i]);
       const int64_t end = here_.extent[i];
       const Interval bounds = BoundsOf(place);
@@ -264,10 +267,10 @@ class Scatterer {
       }
       update.at[i] = Simplify(update.at[i]);
     }
-    if (m.terms.condition != nullptr) {
-      require(AtTerm(m.terms.condition, term, position, assumptions));
+    if (terms.condition != nullptr) {
+      require(AtTerm(terms.condition, term, position, assumptions));
     }
-    const Expr& value = m.terms.whole != nullptr ? m.terms.whole : m.terms.value;
+    const Expr& value = terms.whole != nullptr ? terms.whole : terms.value;
     update.value = AtTerm(value, term, position, assumptions);
     return update;
   }
@@ -275,8 +278,8 @@ class Scatterer {
   // What says of the indices that name places that they are none past the end of their tensors.
   std::vector<Expr> IndicesInside(const Expr& term, const ExprList& position) const {
     std::vector<Expr> all;
-    for (const Member& m : members_) {
-      for (const Expr& key : m.terms.keys) {
+    const auto of_keys = [&](const ScatteredTerms& terms) {
+      for (const Expr& key : terms.keys) {
         if (key == nullptr) continue;
         Visit(Written(key, term, position), [&](const Expr& load) {
           if (load->op != Op::kLoad) return;
@@ -285,7 +288,8 @@ class Scatterer {
           }
         });
       }
-    }
+    };
+    for (const Member& m : members_) std::for_each(m.terms.begin(), m.terms.end(), of_keys);
     return all;
   }
 
@@ -318,7 +322,7 @@ class Scatterer {
   Stmt AddOtherwise(const Member& m, const ExprList& at) const {
     const Combiner combiner = m.stage->combiner;
     const Expr own = Load(m.buffer, at),
-               otherwise = Float(m.terms.otherwise->float_value, own->type);
+               otherwise = Float(m.terms[0].otherwise->float_value, own->type);
     const Expr is_beyond = combiner == Combiner::kMin ? otherwise < own : own < otherwise;
     const Var term = MakeVar("term", number_);
     const Expr first = IsOthers(m, at);
@@ -335,16 +339,16 @@ class Scatterer {
   Expr IsOthers(const Member& m, const ExprList& at) const {
     Expr own = Bool(true);
     for (size_t i = 0; i < at.size(); ++i) {
-      if (m.terms.keys[i] == nullptr) continue;
-      const Expr key = AtTerm(m.terms.keys[i], Int(0), at, assumptions_);
+      if (!HasKey(i)) continue;
+      const Expr key = AtTerm(m.terms[0].keys[i], Int(0), at, assumptions_);
       own = AndAlso(own, MakeExpr(Op::kEq, {key, here_.base[i] + at[i]}));
     }
-    if (m.terms.condition != nullptr) {
-      own = AndAlso(own, AtTerm(m.terms.condition, Int(0), at, assumptions_));
+    if (m.terms[0].condition != nullptr) {
+      own = AndAlso(own, AtTerm(m.terms[0].condition, Int(0), at, assumptions_));
     }
     const Expr others = Simplify(MakeExpr(Op::kNot, {own}));
-    if (m.terms.present == nullptr) return others;
-    return AndAlso(AtTerm(m.terms.present, Int(0), at, assumptions_), others);
+    if (m.terms[0].present == nullptr) return others;
+    return AndAlso(AtTerm(m.terms[0].present, Int(0), at, assumptions_), others);
   }
 
   KernelContext& context_;

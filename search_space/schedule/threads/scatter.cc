@@ -1,7 +1,6 @@
 #include "search_space/schedule/threads/scatter.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,17 +17,14 @@ int64_t Scatter::ThreadsOfTerm(int64_t threads, int64_t columns) {
 
 absl::Status Scatter::CheckAt(const Schedule& schedule, const ScheduledStage& here) const {
   constexpr int64_t kMostUnrolled = 64;
-  const auto keyed = [](const ScatteredTerms& terms) {
-    std::vector<bool> axes;
-    for (const Expr& key : terms.keys) axes.push_back(key != nullptr);
-    return axes;
-  };
-  std::optional<std::vector<bool>> first;
+  const std::vector<ScatteredTerms> first = ScatteredTermsOf(here);
   for (const ScheduledStage* s : schedule.Together(here)) {
-    const std::optional<ScatteredTerms> terms = ScatteredTermsOf(*s);
-    const bool is_known = terms.has_value() && s->axes.size() == here.axes.size();
-    if (is_known && !first.has_value()) first = keyed(*terms);
-    if (!is_known || keyed(*terms) != *first) {
+    const std::vector<ScatteredTerms> terms = ScatteredTermsOf(*s);
+    bool is_known = !first.empty() && !terms.empty() && s->axes == here.axes;
+    for (size_t i = 0; is_known && i < here.axes.size(); ++i) {
+      is_known = terms[0].HasKey(i) == first[0].HasKey(i);
+    }
+    if (!is_known) {
       return Refuse(absl::StrCat(s->name(),
                                  " is no reduction over select(I[r] == i, e, identity) of an axis "
                                  "i, an input of indices I and a reduced axis r"));

@@ -30,9 +30,12 @@ struct Scattered {
   int64_t stages = 1;  // that are computed together
 };
 
-bool DependsOn(const std::vector<Expr>& keys, const Var& axis) {
-  return std::any_of(keys.begin(), keys.end(), [&](const Expr& key) {
-    return key != nullptr && MentionsAny(key, {axis.get()});
+// Does where a term belongs depend on its place along this axis?
+bool DependsOn(const std::vector<ScatteredTerms>& all, const Var& axis) {
+  return std::any_of(all.begin(), all.end(), [&](const ScatteredTerms& terms) {
+    return std::any_of(terms.keys.begin(), terms.keys.end(), [&](const Expr& key) {
+      return key != nullptr && MentionsAny(key, {axis.get()});
+    });
   });
 }
 
@@ -63,17 +66,17 @@ std::optional<Scattered> FindScattered(const ProgramShape& shape, const KernelSh
   if (kernel.fused || kernel.reductions.size() != 1) return std::nullopt;
   const ScheduledStage& root = shape.stage(kernel.root);
   const ScheduledStage& stage = shape.stage(kernel.reductions[0]);
-  const std::optional<ScatteredTerms> terms = ScatteredTermsOf(stage);
-  if (!terms || !ReadsOwnElements(shape, root, stage)) return std::nullopt;
+  const std::vector<ScatteredTerms> terms = ScatteredTermsOf(stage);
+  if (terms.empty() || !ReadsOwnElements(shape, root, stage)) return std::nullopt;
   Scattered found{.root = {root.tensor}, .reduction = {stage.tensor}};
   found.stages = static_cast<int64_t>(shape.schedule.Together(stage).size());
   found.terms = ExtentOf(stage.reduce_axes);
   bool has_place = false;
   for (size_t i = 0; i < stage.axes.size(); ++i) {
     const int64_t extent = stage.axes[i]->extent;
-    found.has_key.push_back(terms->keys[i] != nullptr);
+    found.has_key.push_back(terms[0].HasKey(i));
     if (!found.has_key[i]) {
-      if (extent > 1 && !DependsOn(terms->keys, stage.axes[i])) found.column = i;
+      if (extent > 1 && !DependsOn(terms, stage.axes[i])) found.column = i;
       found.others *= extent;
     } else if (has_place) {
       found.inner *= extent;

@@ -2,7 +2,6 @@
 // what the kernels of the scatter rule compute.
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +60,19 @@ op least(m, n) {
   in I[m]: index(n), X[m]
   out Y[j: n] = min(r: m) select(I[r] == j, X[r], 1)
 }
+op weighted(n, a, b) {
+  in I[n]: index(a), J[n]: index(b), W[n]
+  out Y[i: a, j: b] = sum(r: n) select(I[r] == i && J[r] == j, 1, 0) * W[r] * 2
+}
+op both_ends(n, e) {
+  in X[n, 3], I[e]: index(n), J[e]: index(n)
+  D[r: e, c: 3] = X[J[r], c] - X[I[r], c]
+  out Y[i: n, c: 3] = sum(r: e) select(J[r] == i, D[r, c], 0) - select(I[r] == i, D[r, c], 0)
+}
+op degrees(n, e) {
+  in I[e]: index(n), J[e]: index(n)
+  out Y[i: n] = sum(r: e) select(J[r] == i, 1, 0) - select(I[r] == i, J[r], 0)
+}
 op columns_first(b, n, k, d) {
   in I[b, n]: index(k), X[n, d]
   out Y[z: b, j: d, a: k] = sum(i: n) select(I[z, i] == a, X[i, j], 0)
@@ -90,6 +102,9 @@ INSTANTIATE_TEST_SUITE_P(All, Scatter,
                                          Case{"embedding_grad", "b=4,s=100,v=130,d=36", "scatter"},
                                          Case{"shifted", "m=400,n=30", "scatter"},
                                          Case{"least", "m=100,n=30", "scatter"},
+                                         Case{"weighted", "n=600,a=12,b=9", "scatter"},
+                                         Case{"both_ends", "n=40,e=300", "scatter"},
+                                         Case{"degrees", "n=40,e=300", "scatter"},
                                          Case{"columns_first", "b=3,n=200,k=20,d=9", "scatter"}),
                          [](const auto& info) {
                            return absl::StrCat(info.param.op, "_", info.index);
@@ -117,7 +132,7 @@ TEST(ScatterTest, APlaceOfAllTermsHasOnlyItsOwn) {
   EXPECT_EQ(seen, 5);
 }
 
-std::optional<ScatteredTerms> TermsOf(const std::string& body) {
+std::vector<ScatteredTerms> TermsOf(const std::string& body) {
   const auto program = InstantiatedFrom(
       "op t(m, n) { in I[m]: index(n), J[m, n]: index(n), X[m], W[n]\nout Y[i: n] = " + body +
           "\nout Z[i: n] = W[i] + X[0] + J[0, i] + I[0] }",
@@ -127,19 +142,24 @@ std::optional<ScatteredTerms> TermsOf(const std::string& body) {
 
 TEST(ScatterTest, WhatIsScattered) {
   const auto terms = TermsOf("sum(r: m) select(X[r] > 0 && 2 + I[r] == i, W[i], 0)");
-  ASSERT_TRUE(terms.has_value());
-  EXPECT_EQ(ToString(terms->value).find("W[i]"), std::string::npos);
-  EXPECT_NE(terms->condition, nullptr);
-  EXPECT_EQ(terms->present, nullptr);
-  EXPECT_TRUE(terms->HasIdentity(Combiner::kSum));
-  EXPECT_FALSE(TermsOf("max(r: m) select(I[r] == i, X[r], 0)")->HasIdentity(Combiner::kMax));
+  ASSERT_EQ(terms.size(), 1);
+  EXPECT_EQ(ToString(terms[0].value).find("W[i]"), std::string::npos);
+  EXPECT_NE(terms[0].condition, nullptr);
+  EXPECT_EQ(terms[0].present, nullptr);
+  EXPECT_EQ(terms[0].whole, nullptr);
+  EXPECT_TRUE(terms[0].HasIdentity(Combiner::kSum));
+  EXPECT_FALSE(TermsOf("max(r: m) select(I[r] == i, X[r], 0)")[0].HasIdentity(Combiner::kMax));
+  const auto counts = TermsOf("sum(r: m) select(I[r] == i, 3, 0) - select(I[r] == i, I[r], 0)");
+  ASSERT_EQ(counts.size(), 2);
+  EXPECT_NE(counts[1].whole, nullptr);
   // The place does not depend on an index, or not on the term, or on itself; other places have
   // something of a sum.
-  EXPECT_FALSE(TermsOf("sum(r: m) select(r == i, X[r], 0)").has_value());
-  EXPECT_FALSE(TermsOf("sum(r: m) select(I[0] == i, X[r], 0)").has_value());
-  EXPECT_FALSE(TermsOf("sum(r: m) select(J[r, i] == i, X[r], 0)").has_value());
-  EXPECT_FALSE(TermsOf("sum(r: m) select(I[r] == i, X[r], 1)").has_value());
-  EXPECT_FALSE(TermsOf("sum(r: m) select(I[r] <= i, X[r], 0)").has_value());
+  for (const char* other :
+       {"sum(r: m) select(r == i, X[r], 0)", "sum(r: m) select(I[0] == i, X[r], 0)",
+        "sum(r: m) select(J[r, i] == i, X[r], 0)", "sum(r: m) select(I[r] == i, X[r], 1)",
+        "sum(r: m) select(I[r] <= i, X[r], 0)", "sum(r: m) select(I[r] == i, X[r], 0) + W[i]"}) {
+    EXPECT_TRUE(TermsOf(other).empty()) << other;
+  }
 }
 
 }  // namespace

@@ -76,6 +76,12 @@ Stmt If(Expr condition, Stmt body) {
   return Make(std::move(node));
 }
 
+Stmt IfRarely(Expr condition, Stmt body) {
+  StmtNode node = *If(std::move(condition), std::move(body));
+  node.int_value = 1;
+  return Make(std::move(node));
+}
+
 Stmt Store(BufferRef buffer, ExprList indices, Expr value, int lanes) {
   StmtNode node{.kind = StmtNode::Kind::kStore};
   node.buffer = std::move(buffer);
@@ -469,8 +475,8 @@ std::string ToString(const Stmt& s, int indent) {
       return absl::StrCat(out, "\n", ToString(s->body[0], indent + 1));
     }
     case StmtNode::Kind::kIf:
-      return absl::StrCat(pad, "if ", ToString(s->condition), "\n",
-                          ToString(s->body[0], indent + 1));
+      return absl::StrCat(pad, s->int_value != 0 ? "rarely if " : "if ", ToString(s->condition),
+                          "\n", ToString(s->body[0], indent + 1));
     case StmtNode::Kind::kStore:
       return absl::StrCat(pad, Access(*s), " = ", ToString(s->value), "\n");
     case StmtNode::Kind::kAlloc:

@@ -123,9 +123,11 @@ using Stmt = std::shared_ptr<const StmtNode>;
 
 struct StmtNode {
   enum class Kind : uint8_t {
-    kSeq,     // body in order
-    kFor,     // body[0] for var = 0 .. var->extent - 1, or those among them that `value` says
-    kIf,      // body[0] where condition holds; never contains a barrier unless condition is uniform
+    kSeq,  // body in order
+    kFor,  // body[0] for var = 0 .. var->extent - 1, or those among them that `value` says
+    // body[0] where condition holds; never contains a barrier unless condition is uniform. With an
+    // int_value of 1 that is hardly ever, for those who estimate times.
+    kIf,
     kStore,   // buffer[indices] = value
     kAlloc,   // buffer (scope local) exists in body[0]
     kIntrin,  // intrinsic
@@ -153,7 +155,7 @@ struct StmtNode {
   Expr value;
   int lanes = 1;                              // kStore, kIntrin that writes: see ForKind::kVector
   Intrinsic intrinsic = Intrinsic::kBarrier;  // kIntrin
-  int64_t int_value = 0;                      // kIntrin, kLet of a buffer, kFor of some iterations
+  int64_t int_value = 0;                      // kIntrin, kIf, kLet of a buffer, kFor of some
   Combiner combiner = Combiner::kNone;        // kIntrin that combines
   std::string text;                           // kComment
   std::array<SharedMatrix, 2> operands;       // kWarpgroupMultiply: A and B
@@ -170,6 +172,7 @@ Stmt For(Var var, ForKind kind, Stmt body);
 // Serial, of the iterations `first`, first + stride, first + 2 * stride, ...
 Stmt ForEvery(Var var, Expr first, int64_t stride, Stmt body);
 Stmt If(Expr condition, Stmt body);
+Stmt IfRarely(Expr condition, Stmt body);
 Stmt Store(BufferRef buffer, ExprList indices, Expr value, int lanes = 1);
 Stmt Alloc(BufferRef buffer, Stmt body);
 Stmt Barrier();

@@ -30,8 +30,9 @@ bool HasPoint(const KernelPlan& plan) {
 // Is each term added where it belongs, of so many places that nobody should compare it with all?
 bool ScattersOverMany(const ProgramShape& shape, const KernelShape& kernel, const Plans& made) {
   constexpr int64_t kMany = 1024;
-  return std::any_of(made.begin(), made.end(),
-                     [](const Plan& p) { return p.rule == &kScatterRule; }) &&
+  return std::any_of(
+             made.begin(), made.end(),
+             [](const Plan& p) { return p.rule == &kScatterRule && HasValidDefault(*p.plan); }) &&
          PlacesOfTerm(shape.stage(kernel.reductions[0])) >= kMany;
 }
 

@@ -329,10 +329,9 @@ class Scatterer {
     const Stmt again =
         Store(m.buffer, at,
               Combine(combiner, own, AtTerm(m.stage->body, ValueOf(term), at, assumptions_)));
-    return If(
-        is_beyond,
-        Seq({If(first, Store(m.buffer, at, otherwise)),
-             If(Simplify(MakeExpr(Op::kNot, {first})), Iterate(term, ForKind::kSerial, again))}));
+    return If(is_beyond, Seq({If(first, Store(m.buffer, at, otherwise)),
+                              IfRarely(Simplify(MakeExpr(Op::kNot, {first})),
+                                       Iterate(term, ForKind::kSerial, again))}));
   }
 
   // Has the element `otherwise` of the first term?

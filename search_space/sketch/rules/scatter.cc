@@ -103,7 +103,7 @@ class ScatterPlan : public KernelPlan {
   // As many places as there are, as many columns as fit beside them, a few blocks for each
   // multiprocessor.
   std::vector<uint8_t> Default() const override {
-    std::vector<uint8_t> choices = {1, 0, 0, 0, 2};
+    std::vector<uint8_t> choices = {1, 0, 0, 0, 0};
     const auto values = [&] {
       std::vector<int64_t> all;
       for (size_t h = 0; h < holes_.size(); ++h) all.push_back(holes_[h].domain[choices[h]]);
@@ -126,6 +126,7 @@ class ScatterPlan : public KernelPlan {
       return Blocks(v) <= 2 * target_.sm_count || PartLength(v) > kMostSerialTerms;
     });
     while (choices[parts_] > 0 && !Check(values()).ok()) --choices[parts_];
+    grow(unroll_, [&](HoleValues v) { return v[unroll_] <= kPreferredUnroll && Check(v).ok(); });
     return choices;
   }
 
@@ -188,6 +189,7 @@ class ScatterPlan : public KernelPlan {
   static constexpr int64_t kMostParts = 1024;    // of the terms
   static constexpr int64_t kShortestPart = 256;  // terms
   static constexpr int64_t kMostBlocks = 16;     // a multiprocessor, of parts
+  static constexpr int64_t kPreferredUnroll = 4;
   static constexpr int64_t kAccumulatorBytes = 4;
 
   static std::vector<int64_t> PowersAndAll(int64_t extent) {

@@ -176,6 +176,7 @@ void Profiler::Walk(const StmtNode& s) {
       const Mask outer = mask_;
       if (IsForNextTurn(s)) return;  // counted in front of the loop
       Value(s.condition);
+      if (s.int_value != 0) return;  // hardly ever
       // What one thread starts for the block is counted as if all shared it.
       if (!StartsBulkCopies(s)) mask_ = Under(s.condition, false);
       Walk(*s.body[0]);

@@ -29,6 +29,7 @@ Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const P
       sketch.holes.push_back(std::move(hole));
     }
     sketch.plans.push_back(chosen.plan);
+    sketch.superseded = sketch.superseded || chosen.superseded;
   }
   return sketch;
 }
@@ -55,6 +56,9 @@ void AddCombinations(std::vector<Plans> plans, const std::shared_ptr<const Progr
     return all;
   };
   std::vector<size_t> choice(plans.size(), 0);
+  if (count() > kMaxSketches) {
+    for (Plans& made : plans) std::erase_if(made, [](const Plan& p) { return p.superseded; });
+  }
   if (count() > kMaxSketches) {
     sketches.push_back(MakeSketch(plans, shape, choice));
     while (count() >= kMaxSketches) {

@@ -27,13 +27,16 @@ bool HasPoint(const KernelPlan& plan) {
   return false;
 }
 
-// Is each term added where it belongs, of so many places that nobody should compare it with all?
-bool ScattersOverMany(const ProgramShape& shape, const KernelShape& kernel, const Plans& made) {
+// Where terms may be of many places, nobody should compare each with all: what adds them where they
+// belong comes first and supersedes the others.
+void PreferScattering(const ProgramShape& shape, const KernelShape& kernel, Plans& made) {
   constexpr int64_t kMany = 1024;
-  return std::any_of(
-             made.begin(), made.end(),
-             [](const Plan& p) { return p.rule == &kScatterRule && HasValidDefault(*p.plan); }) &&
-         PlacesOfTerm(shape.stage(kernel.reductions[0])) >= kMany;
+  const auto scatters = std::find_if(made.begin(), made.end(), [](const Plan& p) {
+    return p.rule == &kScatterRule && HasValidDefault(*p.plan);
+  });
+  if (scatters == made.end() || PlacesOfTerm(shape.stage(kernel.reductions[0])) < kMany) return;
+  std::rotate(made.begin(), scatters, scatters + 1);
+  for (auto p = made.begin() + 1; p != made.end(); ++p) p->superseded = true;
 }
 
 // Has the kernel sums of more terms than one thread should add up?
@@ -68,7 +71,7 @@ std::optional<Plan> PlanOf(const SketchRule& rule, const ProgramShape& shape,
                            const KernelShape& kernel, const Target& target) {
   std::unique_ptr<KernelPlan> plan = rule.apply(shape, kernel, target);
   if (plan == nullptr || (!rule.is_fallback && !HasPoint(*plan))) return std::nullopt;
-  return Plan{&rule, std::move(plan)};
+  return Plan{.rule = &rule, .plan = std::move(plan)};
 }
 
 std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const Target& target) {
@@ -83,9 +86,7 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
       if (rule->is_last_resort && has_better) continue;
       if (auto plan = PlanOf(*rule, shape, kernel, target)) made.push_back(*std::move(plan));
     }
-    if (ScattersOverMany(shape, kernel, made)) {
-      std::erase_if(made, [](const Plan& p) { return p.rule != &kScatterRule; });
-    }
+    PreferScattering(shape, kernel, made);
     const bool has_simple = std::any_of(made.begin(), made.end(), [](const Plan& p) {
       return !p.rule->is_fallback && HasValidDefault(*p.plan);
     });

@@ -18,6 +18,7 @@ namespace heddle::search_space {
 struct Plan {
   const SketchRule* rule;
   std::shared_ptr<const KernelPlan> plan;
+  bool superseded = false;  // as a sketch's
 };
 using Plans = std::vector<Plan>;  // of one kernel
 

@@ -54,7 +54,7 @@ void AddTogether(const std::shared_ptr<const TensorProgram>& program, const Targ
     break;
   }
   for (size_t s = 0; s < sketches.size() && !added.empty(); ++s) {
-    sketches[s].superseded = s > 0 && s < kept;
+    sketches[s].superseded = s > 0 && (sketches[s].superseded || s < kept);
     for (Sketch& sketch : added) {
       if (sketches[s].name != sketch.name) continue;
       absl::StrAppend(&sketch.name, CompanionsIn(sketch.shape->schedule));

@@ -52,6 +52,38 @@ inline Program Prefixes() {
   return OneKernel(std::move(k));
 }
 
+// B[p] = what the terms A[t] of place I[t] are counted, added up, multiplied and compared to.
+inline Program Atomics() {
+  const auto a = Buf("A", Scope::kGlobal, {64}), b = Buf("B", Scope::kGlobal, {8}),
+             i = search_space::MakeBuffer("I", DType::kInt32, Scope::kGlobal, {64}),
+             n = search_space::MakeBuffer("n", DType::kInt32, Scope::kShared, {8});
+  Kernel k{.name = "k0_B", .block = MakeVar("block", 1), .thread = MakeVar("thread", 64)};
+  const Expr t = VarExpr(k.thread);
+  const Expr place = MakeExpr(Op::kMax, {MakeExpr(Op::kMin, {Load(i, {t}), Int(7)}), Int(0)});
+  std::vector<Stmt> begin = {Store(n, {t}, Int(0))},
+                    add = {AtomicCombine(Combiner::kSum, n, {place}, Int(1))};
+  Expr all = Cast(DType::kFloat32, Load(n, {t}));
+  int64_t offset = 0;
+  k.shared = {{n, offset}};
+  static constexpr std::pair<const char*, Combiner> kOthers[] = {{"total", Combiner::kSum},
+                                                                 {"product", Combiner::kProd},
+                                                                 {"greatest", Combiner::kMax},
+                                                                 {"least", Combiner::kMin}};
+  for (const auto& [name, combiner] : kOthers) {
+    const BufferRef s = Buf(name, Scope::kShared, {8});
+    begin.push_back(Store(s, {t}, search_space::IdentityOf(combiner, DType::kFloat32)));
+    add.push_back(AtomicCombine(combiner, s, {place}, Load(a, {t})));
+    all = all + Load(s, {t});
+    k.shared.push_back({s, offset += 32});
+  }
+  k.shared_bytes = offset + 32;
+  k.body = Seq({If(t < Int(8), Seq(std::move(begin))), search_space::Barrier(), Seq(std::move(add)),
+                search_space::Barrier(), If(t < Int(8), Store(b, {t}, all))});
+  k.arguments = {a, i, b};
+  k.written = {false, false, true};
+  return OneKernel(std::move(k));
+}
+
 // B[n, m] = A[m, n] for 64 x 96, 32 x 32 tiles through shared memory with rows of 33 elements.
 inline Program Transpose(bool barrier = true) {
   const auto a = Buf("A", Scope::kGlobal, {64, 96}), b = Buf("B", Scope::kGlobal, {96, 64});

@@ -45,6 +45,7 @@ std::vector<Sample> Samples() {
           {"transpose", tests::Transpose()},
           {"padded_copy", tests::PaddedCopy()},
           {"prefixes", tests::Prefixes()},
+          {"atomics", tests::Atomics()},
           {"moving_copy", tests::MovingCopy()},
           {"matmul", tests::Matmul(tests::Fetch::kRegisters)},
           {"matmul_async", tests::Matmul(tests::Fetch::kAsync)}};
@@ -132,8 +133,8 @@ std::string HashOfGoldens() {
 }
 
 TEST(Codegen, OtherSourceOrStepsAreAnotherVersion) {
-  constexpr int kVersion = 28;
-  constexpr char kHash[] = "b6af5b54b87dbc9d";
+  constexpr int kVersion = 29;
+  constexpr char kHash[] = "c5c0fbce8ea7ccff";
   EXPECT_EQ(kVersion, kGeneratorVersion) << "say here what it stands for: " << HashOfGoldens();
   EXPECT_EQ(HashOfGoldens(), kHash)
       << "golden sources or steps have changed, or there are more of them: unless every step still "

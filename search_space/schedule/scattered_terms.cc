@@ -111,6 +111,41 @@ void AddAddends(const ScheduledStage& stage, Expr value, std::vector<Expr> condi
                  Float(0, stage.body->type)});
 }
 
+bool MentionsAnyReduced(const ScheduledStage& stage, const Expr& e) {
+  return MentionsAnyOf(e, stage.reduce_axes);
+}
+
+// Is it a number that grows with the one reduced axis?
+bool GrowsWithTerms(const ScheduledStage& stage, const Expr& value) {
+  if (stage.reduce_axes.size() != 1 || value->op != Op::kCast) return false;
+  if (value->args[0]->type != DType::kInt64) return false;
+  const Linear sum = ToLinear(value->args[0]);
+  return std::all_of(sum.terms.begin(), sum.terms.end(), [&](const Term& t) {
+    const bool is_axis = t.x->op == Op::kVar && t.x->var == stage.reduce_axes[0] && t.div == 1 &&
+                         t.mod == 0 && t.coef > 0;
+    return is_axis || !MentionsAnyReduced(stage, t.x);
+  });
+}
+
+// Which term is the first whose value, select(I[r] == i, v, s), equals D[i], as the least of a
+// place (argmin): of its own place that says v, of all others the number s.
+void TakeEquality(const ScheduledStage& stage, Addend& addend) {
+  if (stage.combiner != Combiner::kMin || addend.matching.size() != 1) return;
+  const Expr equal = addend.matching[0];
+  if (equal->op != Op::kEq || !GrowsWithTerms(stage, addend.value)) return;
+  for (const size_t side : {0, 1}) {
+    const Expr &chosen = equal->args[side], &wanted = equal->args[1 - side];
+    if (chosen->op != Op::kSelect || chosen->args[2]->op != Op::kFloat) continue;
+    if (MentionsAnyReduced(stage, wanted)) continue;
+    addend.matching.clear();
+    Append(chosen->args[0], addend.matching);
+    addend.matching.push_back(MakeExpr(Op::kEq, {chosen->args[1], wanted}));
+    addend.otherwise =
+        Select(MakeExpr(Op::kEq, {chosen->args[2], wanted}), addend.value, addend.otherwise);
+    return;
+  }
+}
+
 std::vector<Addend> AddendsOf(const ScheduledStage& stage) {
   std::vector<Addend> all;
   if (stage.combiner == Combiner::kSum) {
@@ -125,6 +160,7 @@ std::vector<Addend> AddendsOf(const ScheduledStage& stage) {
     only.matching.clear();
     only.otherwise = only.value->args[2];
     TakeSelects(only.otherwise->float_value, only.value, only.matching);
+    TakeEquality(stage, only);
   }
   return {std::move(only)};
 }
@@ -196,7 +232,8 @@ void FindIntegers(const ScheduledStage& stage, std::vector<ScatteredTerms>& all)
 }  // namespace
 
 bool ScatteredTerms::HasIdentity(Combiner combiner) const {
-  return otherwise->float_value == IdentityOf(combiner, otherwise->type)->float_value;
+  return otherwise->op == Op::kFloat &&
+         otherwise->float_value == IdentityOf(combiner, otherwise->type)->float_value;
 }
 
 std::vector<ScatteredTerms> ScatteredTermsOf(const ScheduledStage& stage) {

@@ -15,7 +15,9 @@ namespace heddle::search_space {
 //   S[.., i, ..] = combiner(.., r, ..) select(I[.., r, ..] == i, value, otherwise)
 // reduces. Several axes may have such a comparison, further conditions may stand beside it, and
 // selects against the identity around it. In a sum a factor may stand beside the select (that of
-// what is left out must be finite), or another term of the same axes.
+// what is left out must be finite), or another term of the same axes. In a minimum
+//   select(select(I[r] == i, v, s) == D[i], r, n)
+// is such a term, too: the position of what is least or greatest of a place.
 struct ScatteredTerms {
   // By axis: the place i along it that the term belongs to; null where each element of the axis has
   // terms of its own. In reduced axes and such axes, as what follows.
@@ -26,7 +28,10 @@ struct ScatteredTerms {
   // Of a sum: the value as an integer, where all values are and the sum has 31 bits; null
   // otherwise.
   Expr whole;
-  Expr otherwise;  // what other places have: the identity, or of minima and maxima another number
+  // What other places have, in all axes: the identity, or of minima and maxima another number. Of
+  // the position of a place's least or greatest what depends on the term, too, and is least of the
+  // first one.
+  Expr otherwise;
 
   bool HasKey(size_t axis) const { return keys[axis] != nullptr; }
   bool HasIdentity(Combiner combiner) const;  // as `otherwise`

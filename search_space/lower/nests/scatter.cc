@@ -316,13 +316,13 @@ class Scatterer {
     });
   }
 
-  // An element has its number `otherwise` of every term that is not its own. That makes a
-  // difference where what it has of its own is beyond that number. Nearly always the first term is
+  // An element has `otherwise` of every term that is not its own. That makes a difference where
+  // what it has of its own is beyond what it has of the first term so. Nearly always that one is
   // another's; else all of them are looked at.
   Stmt AddOtherwise(const Member& m, const ExprList& at) const {
     const Combiner combiner = m.stage->combiner;
     const Expr own = Load(m.buffer, at),
-               otherwise = Float(m.terms[0].otherwise->float_value, own->type);
+               otherwise = AtTerm(m.terms[0].otherwise, Int(0), at, assumptions_);
     const Expr is_beyond = combiner == Combiner::kMin ? otherwise < own : own < otherwise;
     const Var term = MakeVar("term", number_);
     const Expr first = IsOthers(m, at);

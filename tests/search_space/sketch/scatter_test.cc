@@ -73,6 +73,15 @@ op degrees(n, e) {
   in I[e]: index(n), J[e]: index(n)
   out Y[i: n] = sum(r: e) select(J[r] == i, 1, 0) - select(I[r] == i, J[r], 0)
 }
+op nearest(n, v) {
+  in P[n]: index(v), Z[n]
+  out K[i: v] = argmin(r: n) select(P[r] == i && Z[r] > -3, Z[r], 2)
+  out D[i: v] = min(r: n) select(P[r] == i && Z[r] > -3, Z[r], 2)
+}
+op last(b, n, v) {
+  in P[b, n]: index(v), Z[b, n]
+  out K[z: b, i: v] = argmax(r: n) select(P[z, r] == i, Z[z, r], -1.0e30)
+}
 op columns_first(b, n, k, d) {
   in I[b, n]: index(k), X[n, d]
   out Y[z: b, j: d, a: k] = sum(i: n) select(I[z, i] == a, X[i, j], 0)
@@ -91,24 +100,22 @@ TEST_P(Scatter, ComputeTheirProgram) {
       *FindTarget("h100"), GetParam().like);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Scatter,
-                         testing::Values(Case{"histogram", "m=3000,n=100", "scatter"},
-                                         Case{"scatter_sum", "m=300,n=77,d=40", "scatter"},
-                                         Case{"group_by", "n=2000,g=50", "scatter"},
-                                         Case{"confusion", "n=2000,c=12", "scatter"},
-                                         Case{"graph_sum", "n=60,e=500,f=24", "scatter"},
-                                         Case{"histograms", "b=3,p=2000,n=64", "scatter"},
-                                         Case{"masked_max", "b=2,n=300,k=17,d=12", "scatter"},
-                                         Case{"embedding_grad", "b=4,s=100,v=130,d=36", "scatter"},
-                                         Case{"shifted", "m=400,n=30", "scatter"},
-                                         Case{"least", "m=100,n=30", "scatter"},
-                                         Case{"weighted", "n=600,a=12,b=9", "scatter"},
-                                         Case{"both_ends", "n=40,e=300", "scatter"},
-                                         Case{"degrees", "n=40,e=300", "scatter"},
-                                         Case{"columns_first", "b=3,n=200,k=20,d=9", "scatter"}),
-                         [](const auto& info) {
-                           return absl::StrCat(info.param.op, "_", info.index);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, Scatter,
+    testing::Values(
+        Case{"histogram", "m=3000,n=100", "scatter"},
+        Case{"scatter_sum", "m=300,n=77,d=40", "scatter"},
+        Case{"group_by", "n=2000,g=50", "scatter"}, Case{"confusion", "n=2000,c=12", "scatter"},
+        Case{"graph_sum", "n=60,e=500,f=24", "scatter"},
+        Case{"histograms", "b=3,p=2000,n=64", "scatter"},
+        Case{"masked_max", "b=2,n=300,k=17,d=12", "scatter"},
+        Case{"embedding_grad", "b=4,s=100,v=130,d=36", "scatter"},
+        Case{"shifted", "m=400,n=30", "scatter"}, Case{"least", "m=100,n=30", "scatter"},
+        Case{"weighted", "n=600,a=12,b=9", "scatter"}, Case{"both_ends", "n=40,e=300", "scatter"},
+        Case{"degrees", "n=40,e=300", "scatter"}, Case{"nearest", "n=700,v=150", "scatter"},
+        Case{"nearest", "n=60,v=10", "scatter"}, Case{"last", "b=3,n=500,v=40", "scatter"},
+        Case{"columns_first", "b=3,n=200,k=20,d=9", "scatter"}),
+    [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
 
 // Where all terms are of one place, that one has nothing of others'.
 TEST(ScatterTest, APlaceOfAllTermsHasOnlyItsOwn) {

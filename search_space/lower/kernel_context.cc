@@ -131,8 +131,7 @@ BufferRef KernelContext::Allocate(int s, int64_t copies, Expr slot) {
   Buffer buffer;
   buffer.name = here.name();
   buffer.dtype = here.tensor->dtype;
-  if (schedule.NestOf(here).Note<Scatter>() != nullptr &&
-      ScatteredTermsOf(here)[0].whole != nullptr) {
+  if (schedule.NestOf(here).Note<Scatter>() != nullptr && AddsIntegers(here)) {
     buffer.dtype = DType::kInt32;
   }
   buffer.scope = here.scope;

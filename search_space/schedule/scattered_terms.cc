@@ -56,7 +56,7 @@ struct Addend {
   Expr value, otherwise;
 };
 
-void Append(const Expr& condition, std::vector<Expr>& conditions) {
+void AddConjuncts(const Expr& condition, std::vector<Expr>& conditions) {
   for (const Expr& c : Conjuncts(Simplify(condition))) conditions.push_back(c);
 }
 
@@ -64,7 +64,7 @@ void Append(const Expr& condition, std::vector<Expr>& conditions) {
 void TakeSelects(double otherwise, Expr& value, std::vector<Expr>& conditions) {
   while (value->op == Op::kSelect && value->args[2]->op == Op::kFloat &&
          value->args[2]->float_value == otherwise) {
-    Append(value->args[0], conditions);
+    AddConjuncts(value->args[0], conditions);
     value = value->args[1];
   }
 }
@@ -138,7 +138,7 @@ void TakeEquality(const ScheduledStage& stage, Addend& addend) {
     if (chosen->op != Op::kSelect || chosen->args[2]->op != Op::kFloat) continue;
     if (MentionsAnyReduced(stage, wanted)) continue;
     addend.matching.clear();
-    Append(chosen->args[0], addend.matching);
+    AddConjuncts(chosen->args[0], addend.matching);
     addend.matching.push_back(MakeExpr(Op::kEq, {chosen->args[1], wanted}));
     addend.otherwise =
         Select(MakeExpr(Op::kEq, {chosen->args[2], wanted}), addend.value, addend.otherwise);
@@ -194,24 +194,32 @@ std::optional<ScatteredTerms> AtPlaces(const ScheduledStage& stage, const Addend
     for (const Expr& c : conditions) all = AndAlso(all, at_place(c));
     return all;
   };
+  Expr present;
+  for (const Expr& c : addend.present) present = AndAlso(present, c);
   return ScatteredTerms{.keys = keys,
-                        .present = all_of(addend.present),
-                        .condition = all_of(others),
+                        .condition = AndAlso(all_of(addend.present), all_of(others)),
                         .value = at_place(addend.value),
                         .whole = nullptr,
+                        .present = present,
                         .otherwise = addend.otherwise};
 }
 
 // A value as an integer; null where it is none.
 Expr AsInteger(const Expr& value) {
-  if (value->op == Op::kCast && value->args[0]->type == DType::kInt64) return value->args[0];
-  if (value->op == Op::kNeg) {
-    const Expr whole = AsInteger(value->args[0]);
-    return whole == nullptr ? nullptr : Int(0) - whole;
+  if (value->op == Op::kFloat) {
+    const bool is_whole = std::abs(value->float_value) < INT32_MAX &&
+                          std::trunc(value->float_value) == value->float_value;
+    return is_whole ? Int(static_cast<int64_t>(value->float_value)) : nullptr;
   }
-  const bool is_number = value->op == Op::kFloat && std::abs(value->float_value) < INT32_MAX &&
-                         std::trunc(value->float_value) == value->float_value;
-  return is_number ? Int(static_cast<int64_t>(value->float_value)) : nullptr;
+  if (value->op == Op::kCast && value->args[0]->type == DType::kInt64) return value->args[0];
+  const bool is_sum = value->op == Op::kAdd || value->op == Op::kSub;
+  if (!is_sum && value->op != Op::kMul && value->op != Op::kNeg) return nullptr;
+  ExprList integers;
+  for (const Expr& arg : value->args) {
+    integers.push_back(AsInteger(arg));
+    if (integers.back() == nullptr) return nullptr;
+  }
+  return value->op == Op::kNeg ? Int(0) - integers[0] : MakeExpr(value->op, integers);
 }
 
 // Has integers be added up as such.
@@ -249,6 +257,11 @@ std::vector<ScatteredTerms> ScatteredTermsOf(const ScheduledStage& stage) {
   }
   FindIntegers(stage, all);
   return all;
+}
+
+bool AddsIntegers(const ScheduledStage& stage) {
+  const std::vector<ScatteredTerms> terms = ScatteredTermsOf(stage);
+  return !terms.empty() && terms[0].whole != nullptr;
 }
 
 int64_t PlacesOfTerm(const ScheduledStage& stage) {

@@ -11,6 +11,7 @@
 #include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/prefix_reductions.h"
+#include "search_space/schedule/scattered_terms.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
 #include "search_space/schedule/rewrites/axes/pad_terms.h"
 #include "search_space/schedule/rewrites/axes/phases.h"
@@ -22,7 +23,6 @@
 #include "search_space/schedule/rewrites/reductions/shift_moments.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/schedule/rewrites/reductions/winograd.h"
-#include "search_space/schedule/scattered_terms.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/sketch/form.h"
 
@@ -192,11 +192,12 @@ double FlopsOf(const Schedule& schedule) {
   double flops = 0;
   for (size_t i = 0; i < schedule.stages().size(); ++i) {
     const ScheduledStage& s = schedule.stages()[i];
-    // Threads that share a scan compute each term once (share_scan), as they do where terms are
-    // added where they belong (scatter).
-    const int64_t times = std::max(ScanLength(s), PlacesOfTerm(s));
+    // Indices may name no place for any term.
+    if (PlacesOfTerm(s) > 1) continue;
+    // Threads that share a scan compute each term once (share_scan).
+    const int64_t length = ScanLength(s);
     flops += LeastOperations(s).count() *
-             (times > 1 ? 1.0 / static_cast<double>(times) : ShareOf(masked.stages()[i]));
+             (length > 0 ? 1.0 / static_cast<double>(length) : ShareOf(masked.stages()[i]));
   }
   return flops;
 }

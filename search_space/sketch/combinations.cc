@@ -34,31 +34,16 @@ Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const P
   return sketch;
 }
 
-std::string CompanionsIn(const Schedule& schedule) {
-  std::string all;
-  for (const ScheduledStage& s : schedule.stages()) {
-    if (!schedule.HasCompanions(s)) continue;
-    absl::StrAppend(&all, "[",
-                    absl::StrJoin(schedule.Together(s), "|",
-                                  [](std::string* out, const ScheduledStage* member) {
-                                    out->append(member->name());
-                                  }),
-                    "]");
-  }
-  return all;
-}
+namespace {
 
-void AddCombinations(std::vector<Plans> plans, const std::shared_ptr<const ProgramShape>& shape,
-                     std::vector<Sketch>& sketches) {
+void AddAllCombinations(std::vector<Plans> plans, const std::shared_ptr<const ProgramShape>& shape,
+                        std::vector<Sketch>& sketches) {
   const auto count = [&] {
     size_t all = 1;
     for (const Plans& made : plans) all = std::min(all * made.size(), 2 * kMaxSketches);
     return all;
   };
   std::vector<size_t> choice(plans.size(), 0);
-  if (count() > kMaxSketches) {
-    for (Plans& made : plans) std::erase_if(made, [](const Plan& p) { return p.superseded; });
-  }
   if (count() > kMaxSketches) {
     sketches.push_back(MakeSketch(plans, shape, choice));
     while (count() >= kMaxSketches) {
@@ -76,6 +61,38 @@ void AddCombinations(std::vector<Plans> plans, const std::shared_ptr<const Progr
       if (!more) choice[k] = 0;
     }
   }
+}
+
+}  // namespace
+
+void AddCombinations(const std::vector<Plans>& plans,
+                     const std::shared_ptr<const ProgramShape>& shape,
+                     std::vector<Sketch>& sketches) {
+  std::vector<Plans> drawn = plans, superseded = plans;
+  bool supersedes = false;
+  for (size_t k = 0; k < plans.size(); ++k) {
+    std::erase_if(drawn[k], [](const Plan& p) { return p.superseded; });
+    if (drawn[k].empty()) drawn[k] = plans[k];
+    if (drawn[k].size() == plans[k].size()) continue;
+    supersedes = true;
+    std::erase_if(superseded[k], [](const Plan& p) { return !p.superseded; });
+  }
+  AddAllCombinations(std::move(drawn), shape, sketches);
+  if (supersedes) AddAllCombinations(std::move(superseded), shape, sketches);
+}
+
+std::string CompanionsIn(const Schedule& schedule) {
+  std::string all;
+  for (const ScheduledStage& s : schedule.stages()) {
+    if (!schedule.HasCompanions(s)) continue;
+    absl::StrAppend(&all, "[",
+                    absl::StrJoin(schedule.Together(s), "|",
+                                  [](std::string* out, const ScheduledStage* member) {
+                                    out->append(member->name());
+                                  }),
+                    "]");
+  }
+  return all;
 }
 
 void KeepMatrices(bool only_last, Plans& made) {

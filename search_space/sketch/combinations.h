@@ -19,7 +19,9 @@ Sketch MakeSketch(const std::vector<Plans>& plans, const std::shared_ptr<const P
 
 // Adds that of every combination of plans, the simplest first. Where they are too many, that one
 // and those of the plans that know most: of the kernels with most plans the simplest are left out.
-void AddCombinations(std::vector<Plans> plans, const std::shared_ptr<const ProgramShape>& shape,
+// Behind them come those that others supersede, as there would be without these.
+void AddCombinations(const std::vector<Plans>& plans,
+                     const std::shared_ptr<const ProgramShape>& shape,
                      std::vector<Sketch>& sketches);
 
 // Adds sketches for units that multiply matrices, to be drawn as often together as all others are,

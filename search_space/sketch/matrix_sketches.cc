@@ -63,7 +63,7 @@ void AddInParts(const InParts& parts, bool only_last, const Target& target,
   // Parts that are made where they are read may be in no product that the units take.
   if (CountMatrices(plans) == 0) return;
   const size_t first = sketches.size();
-  AddCombinations(std::move(plans), parts.shape, sketches);
+  AddCombinations(plans, parts.shape, sketches);
   for (size_t s = first; s < sketches.size(); ++s) sketches[s].name += NameOf(parts.partition);
 }
 
@@ -76,7 +76,7 @@ void AddMerged(const std::shared_ptr<const TensorProgram>& program, const std::v
   std::vector<Plans> plans = PlansOfPartition(*shape, target);
   if (!IsEachMade(plans) || CountMatrices(plans) == 0) return;
   std::vector<Sketch> added;
-  AddCombinations(std::move(plans), shape, added);
+  AddCombinations(plans, shape, added);
   for (Sketch& sketch : added) sketch.name = absl::StrCat(called, sketch.name);
   AddAsOften(std::move(added), sketches);
 }
@@ -130,7 +130,7 @@ void AddRowParts(const std::shared_ptr<const TensorProgram>& program, const Targ
       std::vector<Plans> plans = PlansOfPartition(*shape, target);
       if (!IsEachMade(plans) || CountMatrices(plans) == 0) continue;
       const size_t first = added.size();
-      AddCombinations(std::move(plans), shape, added);
+      AddCombinations(plans, shape, added);
       for (size_t s = first; s < added.size(); ++s) {
         added[s].name = absl::StrCat("row_parts/", added[s].name, "[", columns, "]");
       }

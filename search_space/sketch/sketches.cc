@@ -235,7 +235,7 @@ void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target
     const bool packs_all = &packs == &choices[0];
     KeepPacked(*packed, !packs_all, plans);
     const size_t first = sketches.size();
-    AddCombinations(std::move(plans), packed, sketches);
+    AddCombinations(plans, packed, sketches);
     const std::string tensors = absl::StrJoin(
         packs, "|", [](std::string* out, const Packing& p) { out->append(p.tensor); });
     for (size_t s = first; s < sketches.size(); ++s) {
@@ -364,7 +364,7 @@ std::vector<Sketch> SketchesOfDefinition(const std::shared_ptr<const TensorProgr
       sketches.push_back(MakeSketch(plans, shape, std::vector<size_t>(plans.size(), 0)));
       if (HasFewLongRows(*fused, target)) {
         std::vector<Plans> shared_out = PlansOfPartition(*shape, target);
-        if (IsEachMade(shared_out)) AddCombinations(std::move(shared_out), shape, sketches);
+        if (IsEachMade(shared_out)) AddCombinations(shared_out, shape, sketches);
       }
       AddCombinations(whole, fused, sketches);
       return sketches;
@@ -389,7 +389,7 @@ void AddAlgorithm(const std::shared_ptr<const TensorProgram>& program, const Tar
     for (Plans& of_kernel : made) KeepMatrices(true, of_kernel);
   }
   const size_t first = sketches.size();
-  AddCombinations(std::move(made), shape, sketches);
+  AddCombinations(made, shape, sketches);
   for (size_t s = first; s < sketches.size(); ++s) {
     sketches[s].name = absl::StrCat(algorithm.name, "/", sketches[s].name);
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
 #include "base/math.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/nests/values.h"
@@ -27,8 +28,10 @@ Stmt Guarded(const Expr& condition, Stmt body) {
 // compilers an update is a loop, across which they move nothing.
 class ReadAhead {
  public:
-  // `turn`: a term's number in its run. `where`: which of them there are; null = all.
-  ReadAhead(const Var& turn, const Expr& where) : turn_(turn), where_(where) {}
+  // `turn`: a term's number in its run. `where`: which of them there are; null = all. `known`: what
+  // holds for these.
+  ReadAhead(const Var& turn, const Expr& where, const Assumptions& known)
+      : turn_(turn), where_(where), known_(known) {}
 
   // A value of the term, read from registers.
   Expr Hold(const std::string& name, DType type, const Expr& value) {
@@ -39,11 +42,12 @@ class ReadAhead {
     return At(held_.back());
   }
 
-  // With the indices that it reads in registers, first those that name where others lie.
+  // With the indices that it reads in registers, first those that name where others lie. What may
+  // be read under some condition alone is left where it is.
   Expr IndicesOf(const Expr& e) {
     return Rewrite(e, [&](const Expr& node) -> Expr {
       const bool is_read = node->op == Op::kLoad && node->type == DType::kInt64 &&
-                           node->buffer->scope != Scope::kLocal;
+                           node->buffer->scope != Scope::kLocal && IsInside(node);
       return is_read ? Hold(node->buffer->name, node->buffer->dtype, node) : nullptr;
     });
   }
@@ -68,9 +72,20 @@ class ReadAhead {
     Expr value;
   };
   Expr At(const Held& h) const { return Load(h.registers, {VarExpr(turn_)}); }
+  bool IsInside(const Expr& load) const {
+    for (size_t i = 0; i < load->args.size(); ++i) {
+      const Expr& index = load->args[i];
+      if (!Proves(known_, Int(0) <= index) ||
+          !Proves(known_, index < Int(load->buffer->shape[i]))) {
+        return false;
+      }
+    }
+    return true;
+  }
 
   const Var turn_;
   const Expr where_;
+  const Assumptions& known_;
   std::vector<Held> held_;
 };
 
@@ -187,7 +202,7 @@ class Scatterer {
     if (const Expr below = Below(term, number_); !has_whole_runs && below != nullptr) {
       require_of_turn(below);
     }
-    // A term whose index lies past the end of its tensor is nowhere.
+    // A term whose index lies outside of its tensor is nowhere.
     for (const Expr& is_there : IndicesInside(term, position)) {
       if (Proves(assumptions, is_there)) continue;
       const Expr of_run = SimplifyAt(is_there, turn, Int(0));
@@ -201,15 +216,17 @@ class Scatterer {
         updates.push_back(UpdateOf(m, terms, term, position, assumptions));
       }
     }
-    Stmt body = Guarded(inside, OfRun(turn, of_turn, std::move(updates)));
+    Stmt body = Guarded(inside, OfRun(turn, of_turn, assumptions, std::move(updates)));
     body = Iterate(column, ForKind::kSerial, std::move(body));
     return Iterate(round, ForKind::kSerial, std::move(body));
   }
 
   // The updates of a thread's run of terms. `of_turn`: which of them there are; null = all.
-  Stmt OfRun(const Var& turn, const Expr& of_turn, std::vector<Update> updates) const {
+  // `known`: what holds for these.
+  Stmt OfRun(const Var& turn, const Expr& of_turn, const Assumptions& known,
+             std::vector<Update> updates) const {
     if (unroll_ == 1) return Guarded(of_turn, UpdateAll(updates));
-    ReadAhead ahead(turn, of_turn);
+    ReadAhead ahead(turn, of_turn, known);
     for (Update& u : updates) {
       if (u.where != nullptr) u.where = ahead.IndicesOf(u.where);
       for (Expr& index : u.at) index = ahead.IndicesOf(index);
@@ -249,7 +266,6 @@ class Scatterer {
       update.where = AndAlso(update.where, condition);
       assumptions.push_back(condition);
     };
-    if (terms.present != nullptr) require(AtTerm(terms.present, term, position, assumptions));
     for (size_t i = 0; i < position.size(); ++i) {
       if (!terms.HasKey(i)) continue;
       const Expr key = AtTerm(terms.keys[i], term, position, assumptions);
@@ -275,7 +291,7 @@ class Scatterer {
     return update;
   }
 
-  // What says of the indices that name places that they are none past the end of their tensors.
+  // What says of the indices that name places that they lie inside of their tensors.
   std::vector<Expr> IndicesInside(const Expr& term, const ExprList& position) const {
     std::vector<Expr> all;
     const auto of_keys = [&](const ScatteredTerms& terms) {
@@ -284,6 +300,7 @@ class Scatterer {
         Visit(Written(key, term, position), [&](const Expr& load) {
           if (load->op != Op::kLoad) return;
           for (size_t i = 0; i < load->args.size(); ++i) {
+            all.push_back(Simplify(Int(0) <= load->args[i]));
             all.push_back(Simplify(load->args[i] < Int(load->buffer->shape[i])));
           }
         });
@@ -361,9 +378,32 @@ class Scatterer {
   int64_t number_ = 1;    // of terms
 };
 
+// One loop for each axis, in their order, and one over all terms?
+bool HasPlainLoops(const ScheduledStage& stage) {
+  if (stage.loops.size() != stage.axes.size() + 1 || !stage.guards.empty()) return false;
+  for (size_t i = 0; i < stage.axes.size(); ++i) {
+    const Loop& loop = stage.loops[i];
+    const Expr& value = stage.values[i];
+    const bool is_own = value->op == Op::kVar ? value->var == loop.var : loop.var->extent == 1;
+    if (loop.reduce || !is_own) return false;
+  }
+  return stage.loops.back().reduce && stage.loops.back().var->extent == ExtentOf(stage.reduce_axes);
+}
+
 }  // namespace
 
 Stmt EmitScatter(KernelContext& context, int s, const Assumptions& assumptions) {
+  const ScheduledStage& here = context.stage(s);
+  if (!HasPlainLoops(here)) {
+    return context.Fail(absl::StrCat("the terms of ", here.name(), " are shared out by scatter: ",
+                                     "its loops must be one for each axis, as they were made, and ",
+                                     "one of all that it reduces (fuse)"));
+  }
+  for (int member : context.Together(s)) {
+    if (ScatteredTermsOf(context.stage(member)).empty()) {
+      return context.Fail(absl::StrCat(context.stage(member).name(), " is not scattered any more"));
+    }
+  }
   return Scatterer(context, s, assumptions).Emit();
 }
 

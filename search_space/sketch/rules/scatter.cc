@@ -71,12 +71,17 @@ std::optional<Scattered> FindScattered(const ProgramShape& shape, const KernelSh
   Scattered found{.root = {root.tensor}, .reduction = {stage.tensor}};
   found.stages = static_cast<int64_t>(shape.schedule.Together(stage).size());
   found.terms = ExtentOf(stage.reduce_axes);
+  std::vector<ScatteredTerms> all;
+  for (const ScheduledStage* s : shape.schedule.Together(stage)) {
+    const std::vector<ScatteredTerms> own = ScatteredTermsOf(*s);
+    all.insert(all.end(), own.begin(), own.end());
+  }
   bool has_place = false;
   for (size_t i = 0; i < stage.axes.size(); ++i) {
     const int64_t extent = stage.axes[i]->extent;
     found.has_key.push_back(terms[0].HasKey(i));
     if (!found.has_key[i]) {
-      if (extent > 1 && !DependsOn(terms, stage.axes[i])) found.column = i;
+      if (extent > 1 && !DependsOn(all, stage.axes[i])) found.column = i;
       found.others *= extent;
     } else if (has_place) {
       found.inner *= extent;
@@ -103,7 +108,8 @@ class ScatterPlan : public KernelPlan {
   // As many places as there are, as many columns as fit beside them, a few blocks for each
   // multiprocessor.
   std::vector<uint8_t> Default() const override {
-    std::vector<uint8_t> choices = {1, 0, 0, 0, 0};
+    std::vector<uint8_t> choices(holes_.size(), 0);
+    if (holes_[threads_].domain.size() > 1) choices[threads_] = 1;
     const auto values = [&] {
       std::vector<int64_t> all;
       for (size_t h = 0; h < holes_.size(); ++h) all.push_back(holes_[h].domain[choices[h]]);
@@ -251,7 +257,10 @@ class ScatterPlan : public KernelPlan {
 
   const Scattered scattered_;
   const Target target_;
-  const HoleId threads_ = AddHole("threads", Doubled(128, target_.max_threads_per_block), 0);
+  const HoleId threads_ = AddHole(
+      "threads",
+      Doubled(std::min<int64_t>(128, target_.max_threads_per_block), target_.max_threads_per_block),
+      0);
   const HoleId places_ = AddHole("places", PowersAndAll(scattered_.places), 0);
   const HoleId columns_ = AddHole("columns", PowersAndAll(scattered_.columns), 0);
   const HoleId parts_ = AddHole(

@@ -82,6 +82,26 @@ op last(b, n, v) {
   in P[b, n]: index(v), Z[b, n]
   out K[z: b, i: v] = argmax(r: n) select(P[z, r] == i, Z[z, r], -1.0e30)
 }
+op masked_places(m, n) {
+  in I[m]: index(n), X[m], W[n]
+  out Y[i: n] = max(r: m) select(W[i] > 0, select(I[r] == i, X[r], -3), -inf)
+}
+op other_places(m, n) {
+  in I[m]: index(n), J[m]: index(n), X[m]
+  out Y[i: n] = max(r: m) select(J[r] != i, select(I[r] == i, X[r], 0), -inf)
+}
+op guarded_index(m, n, k) {
+  in I[m]: index(n), J[k]: index(n), W[k]: index(7)
+  out Y[i: n] = sum(r: m) select(r < k, select(I[r] == i, J[r], 0), 0) + select(i < k, select(I[r] == i, W[i], 0), 0)
+}
+op before(m, n) {
+  in I[m]: index(n), X[m]
+  out Y[i: n] = max(r: m + 1) select(r >= 1, select(I[r - 1] == i, X[r - 1], 0), -inf)
+}
+op many_guarded(m, n, k) {
+  in I[m]: index(n), W[k]
+  out Y[i: n] = sum(r: m) select(i < k, select(I[r] == i, W[i], 0), 0)
+}
 op columns_first(b, n, k, d) {
   in I[b, n]: index(k), X[n, d]
   out Y[z: b, j: d, a: k] = sum(i: n) select(I[z, i] == a, X[i, j], 0)
@@ -112,10 +132,38 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"embedding_grad", "b=4,s=100,v=130,d=36", "scatter"},
         Case{"shifted", "m=400,n=30", "scatter"}, Case{"least", "m=100,n=30", "scatter"},
         Case{"weighted", "n=600,a=12,b=9", "scatter"}, Case{"both_ends", "n=40,e=300", "scatter"},
-        Case{"degrees", "n=40,e=300", "scatter"}, Case{"nearest", "n=700,v=150", "scatter"},
-        Case{"nearest", "n=60,v=10", "scatter"}, Case{"last", "b=3,n=500,v=40", "scatter"},
+        Case{"degrees", "n=40,e=300", "scatter"}, Case{"masked_places", "m=300,n=20", "scatter"},
+        Case{"other_places", "m=300,n=20", "scatter"},
+        Case{"guarded_index", "m=301,n=20,k=11", "scatter"},
+        Case{"before", "m=300,n=20", "scatter"},
+        Case{"many_guarded", "m=900,n=1500,k=700", "scatter"},
+        Case{"nearest", "n=700,v=150", "scatter"}, Case{"nearest", "n=60,v=10", "scatter"},
+        Case{"last", "b=3,n=500,v=40", "scatter"},
         Case{"columns_first", "b=3,n=200,k=20,d=9", "scatter"}),
     [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
+
+// The loops of what is scattered stay as they were, but for one of all that is reduced.
+TEST(ScatterTest, LoopsStayAsTheyWere) {
+  const auto program = InstantiatedFrom(
+      "op t(b, s, n) { in I[b, s]: index(n), X[b, s]\n"
+      "out Y[i: n] = sum(z: b, r: s) select(I[z, r] == i, X[z, r], 0) }",
+      "t", "b=3,s=40,n=20", DType::kFloat32);
+  const std::string begin =
+      "split(Y, i, [32])\nbind(Y, i.0, block)\nbind(Y, i.1, thread)\nset_scope(Y.acc, shared)\n"
+      "scatter(Y.acc, 2)\ncompute_at(Y.acc, Y, i.0)\n";
+  const std::string fused = begin + "fuse(Y.acc, [z, r])\n";
+  const auto lowered = LowerSteps(program, *ParseSteps(fused));
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  ExpectComputes(*program, *lowered, 1);
+  for (const std::string& other :
+       {begin, fused + "split(Y.acc, i, [4])\n", fused + "split(Y.acc, z@r, [10])\n"}) {
+    const auto refused = LowerSteps(program, *ParseSteps(other));
+    ASSERT_FALSE(refused.ok()) << other;
+    EXPECT_TRUE(
+        absl::StrContains(refused.status().message(), "its loops must be one for each axis"))
+        << refused.status();
+  }
+}
 
 // Where all terms are of one place, that one has nothing of others'.
 TEST(ScatterTest, APlaceOfAllTermsHasOnlyItsOwn) {

@@ -139,9 +139,9 @@ void TakeEquality(const ScheduledStage& stage, Addend& addend) {
     if (MentionsAnyReduced(stage, wanted)) continue;
     addend.matching.clear();
     AddConjuncts(chosen->args[0], addend.matching);
-    addend.matching.push_back(MakeExpr(Op::kEq, {chosen->args[1], wanted}));
-    addend.otherwise =
-        Select(MakeExpr(Op::kEq, {chosen->args[2], wanted}), addend.value, addend.otherwise);
+    const Expr position = addend.value, none = addend.otherwise;
+    addend.value = Select(MakeExpr(Op::kEq, {chosen->args[1], wanted}), position, none);
+    addend.otherwise = Select(MakeExpr(Op::kEq, {chosen->args[2], wanted}), position, none);
     return;
   }
 }
@@ -212,8 +212,7 @@ Expr AsInteger(const Expr& value) {
     return is_whole ? Int(static_cast<int64_t>(value->float_value)) : nullptr;
   }
   if (value->op == Op::kCast && value->args[0]->type == DType::kInt64) return value->args[0];
-  const bool is_sum = value->op == Op::kAdd || value->op == Op::kSub;
-  if (!is_sum && value->op != Op::kMul && value->op != Op::kNeg) return nullptr;
+  if (value->op != Op::kAdd && value->op != Op::kSub && value->op != Op::kNeg) return nullptr;
   ExprList integers;
   for (const Expr& arg : value->args) {
     integers.push_back(AsInteger(arg));

@@ -205,10 +205,12 @@ class Scatterer {
     // A term whose index lies outside of its tensor is nowhere.
     for (const Expr& is_there : IndicesInside(term, position)) {
       if (Proves(assumptions, is_there)) continue;
+      // Of a whole run where that says the same of each of its terms.
       const Expr of_run = SimplifyAt(is_there, turn, Int(0));
       std::vector<Expr> with = assumptions;
       with.push_back(of_run);
-      Proves(with, is_there) ? require(of_run) : require_of_turn(is_there);
+      const bool is_same = Proves({is_there}, of_run) && Proves(with, is_there);
+      is_same ? require(of_run) : require_of_turn(is_there);
     }
     std::vector<Update> updates;
     for (const Member& m : members_) {

@@ -82,6 +82,10 @@ op last(b, n, v) {
   in P[b, n]: index(v), Z[b, n]
   out K[z: b, i: v] = argmax(r: n) select(P[z, r] == i, Z[z, r], -1.0e30)
 }
+op greatest(n, v) {
+  in P[n]: index(v), Z[n]
+  out K[i: v] = argmax(r: n) select(P[r] == i, Z[r] - 5, 0)
+}
 op masked_places(m, n) {
   in I[m]: index(n), X[m], W[n]
   out Y[i: n] = max(r: m) select(W[i] > 0, select(I[r] == i, X[r], -3), -inf)
@@ -97,6 +101,10 @@ op guarded_index(m, n, k) {
 op before(m, n) {
   in I[m]: index(n), X[m]
   out Y[i: n] = max(r: m + 1) select(r >= 1, select(I[r - 1] == i, X[r - 1], 0), -inf)
+}
+op sum_before(m, n) {
+  in I[m]: index(n), X[m]
+  out Y[i: n] = sum(r: m + 1) select(r >= 1, select(I[r - 1] == i, X[r - 1], 0), 0)
 }
 op many_guarded(m, n, k) {
   in I[m]: index(n), W[k]
@@ -135,10 +143,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"degrees", "n=40,e=300", "scatter"}, Case{"masked_places", "m=300,n=20", "scatter"},
         Case{"other_places", "m=300,n=20", "scatter"},
         Case{"guarded_index", "m=301,n=20,k=11", "scatter"},
-        Case{"before", "m=300,n=20", "scatter"},
+        Case{"before", "m=300,n=20", "scatter"}, Case{"sum_before", "m=300,n=20", "scatter"},
         Case{"many_guarded", "m=900,n=1500,k=700", "scatter"},
         Case{"nearest", "n=700,v=150", "scatter"}, Case{"nearest", "n=60,v=10", "scatter"},
-        Case{"last", "b=3,n=500,v=40", "scatter"},
+        Case{"last", "b=3,n=500,v=40", "scatter"}, Case{"greatest", "n=777,v=12", "scatter"},
         Case{"columns_first", "b=3,n=200,k=20,d=9", "scatter"}),
     [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
 

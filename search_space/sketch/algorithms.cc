@@ -11,7 +11,6 @@
 #include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/prefix_reductions.h"
-#include "search_space/schedule/scattered_terms.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
 #include "search_space/schedule/rewrites/axes/pad_terms.h"
 #include "search_space/schedule/rewrites/axes/phases.h"
@@ -23,6 +22,7 @@
 #include "search_space/schedule/rewrites/reductions/shift_moments.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/schedule/rewrites/reductions/winograd.h"
+#include "search_space/schedule/scattered_terms.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/sketch/form.h"
 

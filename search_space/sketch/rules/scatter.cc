@@ -8,6 +8,8 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/stmt.h"
 #include "search_space/schedule/scattered_terms.h"
 #include "search_space/sketch/kernels/combine.h"
 #include "search_space/sketch/rules/rules.h"

@@ -111,10 +111,6 @@ void AddAddends(const ScheduledStage& stage, Expr value, std::vector<Expr> condi
                  Float(0, stage.body->type)});
 }
 
-bool MentionsAnyReduced(const ScheduledStage& stage, const Expr& e) {
-  return MentionsAnyOf(e, stage.reduce_axes);
-}
-
 // Is it a number that grows with the one reduced axis?
 bool GrowsWithTerms(const ScheduledStage& stage, const Expr& value) {
   if (stage.reduce_axes.size() != 1 || value->op != Op::kCast) return false;
@@ -123,7 +119,7 @@ bool GrowsWithTerms(const ScheduledStage& stage, const Expr& value) {
   return std::all_of(sum.terms.begin(), sum.terms.end(), [&](const Term& t) {
     const bool is_axis = t.x->op == Op::kVar && t.x->var == stage.reduce_axes[0] && t.div == 1 &&
                          t.mod == 0 && t.coef > 0;
-    return is_axis || !MentionsAnyReduced(stage, t.x);
+    return is_axis || !MentionsAnyOf(t.x, stage.reduce_axes);
   });
 }
 
@@ -136,7 +132,7 @@ void TakeEquality(const ScheduledStage& stage, Addend& addend) {
   for (const size_t side : {0, 1}) {
     const Expr &chosen = equal->args[side], &wanted = equal->args[1 - side];
     if (chosen->op != Op::kSelect || chosen->args[2]->op != Op::kFloat) continue;
-    if (MentionsAnyReduced(stage, wanted)) continue;
+    if (MentionsAnyOf(wanted, stage.reduce_axes)) continue;
     addend.matching.clear();
     AddConjuncts(chosen->args[0], addend.matching);
     const Expr position = addend.value, none = addend.otherwise;

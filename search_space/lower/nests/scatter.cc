@@ -1,7 +1,6 @@
 #include "search_space/lower/nests/scatter.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -97,7 +96,8 @@ class Scatterer {
         assumptions_(assumptions),
         thread_(VarExpr(context.thread)),
         threads_(context.thread->extent),
-        unroll_(here_.Note<Scatter>()->unroll) {
+        unroll_(here_.Note<Scatter>()->unroll),
+        number_(here_.loops.back().var->extent) {
     for (int member : context.Together(s)) {
       const ScheduledStage& stage = context.stage(member);
       members_.push_back({&stage, context.storage.at(member).buffer, ScatteredTermsOf(stage)});
@@ -105,9 +105,6 @@ class Scatterer {
     for (size_t i = 0; i < here_.axes.size(); ++i) {
       if (!HasKey(i)) columns_ *= here_.extent[i];
       elements_ *= here_.extent[i];
-    }
-    for (const Loop& l : here_.loops) {
-      if (l.reduce) number_ *= l.var->extent;
     }
   }
 
@@ -321,18 +318,12 @@ class Scatterer {
 
   Expr Written(const Expr& e, const Expr& term, const ExprList& position) const {
     const Expr in_loops = AtLoops(context_.schedule, here_, e);
-    size_t axis = 0;
-    std::vector<std::pair<Var, Expr>> values;
-    for (const Loop& l : here_.loops) {
-      values.emplace_back(l.var, l.reduce ? term : position[axis]);
-      if (!l.reduce) ++axis;
-    }
-    return Substitute(in_loops, [&](const Var& v) -> Expr {
-      for (const auto& [var, value] : values) {
-        if (var == v) return value;
-      }
-      return nullptr;
-    });
+    // One for each axis, and one over the terms (HasPlainLoops).
+    std::vector<Var> loops;
+    for (const Loop& l : here_.loops) loops.push_back(l.var);
+    ExprList values = position;
+    values.push_back(term);
+    return Substitute(in_loops, loops, values);
   }
 
   // An element has `otherwise` of every term that is not its own. That makes a difference where
@@ -374,10 +365,10 @@ class Scatterer {
   const Assumptions& assumptions_;
   const Expr thread_;
   const int64_t threads_, unroll_;
+  const int64_t number_;  // of terms
   std::vector<Member> members_;
   int64_t elements_ = 1;  // of the region
   int64_t columns_ = 1;   // of these, that a term has at its places
-  int64_t number_ = 1;    // of terms
 };
 
 // One loop for each axis, in their order, and one over all terms?

@@ -23,6 +23,7 @@ namespace heddle::measure {
 namespace {
 
 using search_space::BufferRef;
+using search_space::Combiner;
 using search_space::DType;
 using search_space::Expr;
 using search_space::ForKind;
@@ -51,6 +52,33 @@ bool Writes(const Stmt& body, const BufferRef& pointer) {
   bool found = false;
   VisitStmts(body, [&](const StmtNode& s) { found = found || s.buffer == pointer; });
   return found;
+}
+
+// Does the kernel add floats up, or multiply them, in an order that differs from run to run?
+bool ReordersSums(const Kernel& kernel) {
+  bool reorders = false;
+  VisitStmts(kernel.body, [&](const StmtNode& s) {
+    const bool is_update =
+        s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kAtomicCombine;
+    reorders = reorders || (is_update && IsFloat(s.buffer->dtype) &&
+                            (s.combiner == Combiner::kSum || s.combiner == Combiner::kProd));
+  });
+  return reorders;
+}
+
+// The buffers that the kernel writes, where these, or what it reads, may differ in their last bits
+// from run to run: joins them to `anew`.
+std::vector<std::string> RoundedAnew(const Kernel& kernel, std::set<std::string>& anew) {
+  const bool differs =
+      ReordersSums(kernel) ||
+      std::any_of(kernel.arguments.begin(), kernel.arguments.end(),
+                  [&](const BufferRef& argument) { return anew.contains(argument->name); });
+  std::vector<std::string> written;
+  for (size_t a = 0; differs && a < kernel.arguments.size(); ++a) {
+    if (kernel.written[a]) written.push_back(kernel.arguments[a]->name);
+  }
+  anew.insert(written.begin(), written.end());
+  return written;
 }
 
 // Prints one kernel, its signature and loops itself. For a single use.
@@ -283,6 +311,9 @@ void KernelPrinter::PrintVector(const Var& var, const Stmt& body) {
     stores_.Print(*body, var);
   } else if (body->kind == StmtNode::Kind::kIntrin && body->intrinsic == Intrinsic::kAsyncCopy) {
     intrinsics_.PrintAsyncCopy(*body, var);
+  } else if (body->kind == StmtNode::Kind::kIntrin && body->lanes > 1 &&
+             body->intrinsic == Intrinsic::kAtomicCombine) {
+    intrinsics_.PrintAtomicCombine(*body, var);
   } else if (body->kind == StmtNode::Kind::kIf && !MentionsAny(body->condition, {var.get()})) {
     out_.Open("if (", out_.exprs.Print(body->condition), ")");
     PrintVector(var, body->body[0]);
@@ -342,8 +373,10 @@ std::vector<KernelSource> GenerateSource(const search_space::Program& program,
                                          const search_space::Target& target,
                                          const std::string& header) {
   std::vector<KernelSource> out;
+  std::set<std::string> anew;
   for (const Kernel& kernel : program.kernels) {
     out.push_back(KernelPrinter(kernel, target).Generate(header));
+    out.back().launch.rounded_anew = RoundedAnew(kernel, anew);
   }
   return out;
 }

@@ -14,7 +14,7 @@ namespace heddle::measure {
 // not know: daemons get work from servers of their own version only. Part of every record's
 // fingerprint. tests/measure/codegen/codegen_test.cc has a hash of the golden sources and of the
 // steps beside it, so that neither changes alone.
-inline constexpr int kGeneratorVersion = 29;
+inline constexpr int kGeneratorVersion = 30;
 // Since this version steps have only been added, and names and comments changed. Of a few programs
 // the stages are others since 15 (schedule/finish.h), whose older steps give other source or none;
 // exponentials and quotients that are rounded to 16 bits are other source since 16; points that
@@ -27,8 +27,9 @@ inline constexpr int kGeneratorVersion = 29;
 // separate_window and recompute, merge_axes goes on through reductions and outputs, rows may have
 // several results, and a remainder in what is read at a remainder is left out, which is other
 // source and no other steps; since 28 so are what all sides of a choice read, functions that are
-// rounded to 16 bits, and what does not change in a loop; since 29 there is scatter. What a record
-// is of says its hash.
+// rounded to 16 bits, and what does not change in a loop; since 29 there is scatter, and since 30
+// scatter_in_memory; greatest and least of shared memory are updated by instructions of integers
+// since then. What a record is of says its hash.
 inline constexpr int kSameCodeSince = 12;
 // Whether two versions give the same code from the same steps, up to names and comments.
 constexpr bool SameCode(int a, int b) {
@@ -53,6 +54,10 @@ struct KernelLaunch {
   int64_t dynamic_shared_bytes = 0;
   std::vector<std::string> arguments;  // buffer names, in argument order
   std::vector<TensorMap> maps;         // arguments of 128 bytes each, behind these
+  // Of the buffers that it writes those whose last bits may differ from run to run: floats are
+  // added up, or multiplied, in any order (atomic_combine), here or in a kernel whose results it
+  // reads.
+  std::vector<std::string> rounded_anew;
 };
 
 struct KernelSource {

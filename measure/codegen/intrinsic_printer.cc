@@ -73,7 +73,7 @@ void IntrinsicPrinter::Print(const StmtNode& s) {
     case Intrinsic::kWarpSuffix:
       return PrintWarpScan(s);
     case Intrinsic::kAtomicCombine:
-      return PrintAtomicCombine(s);
+      return PrintAtomicCombine(s, nullptr);
     case Intrinsic::kLoadMatrix:
     case Intrinsic::kLoadMatrixTransposed:
       return PrintLoadMatrix(s);
@@ -120,12 +120,21 @@ Expr IntrinsicPrinter::CombinedWith(const StmtNode& s, const std::string& other)
                                stores_.Constant("other", other, s.buffer->dtype));
 }
 
-void IntrinsicPrinter::PrintAtomicCombine(const StmtNode& s) {
+void IntrinsicPrinter::PrintAtomicCombine(const StmtNode& s, const Var& var) {
   const bool is_whole = s.buffer->dtype == DType::kInt32;
   const std::string helper =
-      absl::StrCat("atomic_", NameOf(s.combiner), is_whole ? "_i32" : "_f32");
-  out_.Call(helper, helper, "(&", out_.exprs.PrintElement(s.buffer, s.indices), ", ",
-            out_.exprs.Print(s.value), ");");
+      absl::StrCat("atomic_", NameOf(s.combiner), is_whole ? "_i32" : "_f32",
+                   s.lanes > 1 ? absl::StrCat("x", s.lanes) : "",
+                   s.buffer->scope == search_space::Scope::kGlobal ? "_global" : "");
+  for (int64_t base = 0; base < (var == nullptr ? 1 : var->extent); base += s.lanes) {
+    const Chunk chunk{var, base, s.lanes};
+    std::string values;
+    for (int lane = 0; lane < s.lanes; ++lane) {
+      absl::StrAppend(&values, ", ", out_.exprs.Print(chunk.At(s.value, lane)));
+    }
+    out_.Call(helper, helper, "(&", out_.exprs.PrintElement(s.buffer, chunk.At(s.indices, 0)),
+              values, ");");
+  }
 }
 
 void IntrinsicPrinter::PrintWarpReduce(const StmtNode& s) {

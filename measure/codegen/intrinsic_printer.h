@@ -28,11 +28,11 @@ class IntrinsicPrinter {
   void Print(const search_space::StmtNode& s);
   // Of a whole vector loop, or of one statement when var is null.
   void PrintAsyncCopy(const search_space::StmtNode& s, const search_space::Var& var);
+  void PrintAtomicCombine(const search_space::StmtNode& s, const search_space::Var& var);
 
  private:
   void DeclareWarpgroup();
   void DeclareLanes();
-  void PrintAtomicCombine(const search_space::StmtNode& s);
   void PrintWarpReduce(const search_space::StmtNode& s);
   void PrintWarpScan(const search_space::StmtNode& s);
   // Puts every thread's value where all can read it, into `lanes`, and `next` in its place.

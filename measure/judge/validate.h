@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,8 +62,10 @@ class Validator {
   // Runs a candidate three times: on outputs, workspaces and shared memory poisoned with NaN, then
   // with a large number, on different inputs where the program allows it, and again on the outputs
   // as they are; compares every element, the repetition bit by bit, and looks at the red zones.
+  // What is `rounded_anew` in each run (KernelLaunch) is compared with the expectation each time.
   // What is wrong may have written anywhere: inputs and expectations are then written afresh.
-  virtual Verdict Validate(LoadedProgram& program, Workspaces& workspaces) = 0;
+  virtual Verdict Validate(LoadedProgram& program, Workspaces& workspaces,
+                           const std::set<std::string>& rounded_anew) = 0;
 
   // Other inputs from here on, and what `naive` makes of them as the expectation, as SetReference;
   // or the old ones, written afresh, where the others are not finite or too large to be exact.
@@ -78,7 +81,8 @@ class Validator {
   virtual absl::Status PoisonTimingSets() = 0;
 
   // After timing: the first set, and the last where all had their turn, have the outputs that
-  // Validate saw, bit by bit, and the red zones stand. Only for the program validated last.
+  // Validate saw, as its repetition had to have them, and the red zones stand. Only for the program
+  // validated last.
   virtual Verdict CheckAfterTiming(bool all_sets) = 0;
 
   // The outputs of the first of the TimingSets are right, whichever program wrote them.

@@ -118,6 +118,7 @@ worker::Launch ToProto(const KernelLaunch& launch) {
     to.mutable_box()->Assign(map.box.begin(), map.box.end());
     to.set_swizzle_bytes(map.swizzle_bytes);
   }
+  for (const std::string& buffer : launch.rounded_anew) message.add_rounded_anew(buffer);
   return message;
 }
 
@@ -127,7 +128,8 @@ KernelLaunch FromProto(const worker::Launch& message) {
                       message.block(),
                       message.dynamic_shared_bytes(),
                       {message.arguments().begin(), message.arguments().end()},
-                      {}};
+                      {},
+                      {message.rounded_anew().begin(), message.rounded_anew().end()}};
   for (const worker::TensorMap& map : message.maps()) {
     launch.maps.push_back({map.buffer(),
                            map.element_bytes(),
@@ -276,9 +278,16 @@ worker::Workspace ToProto(const search_space::BufferRef& workspace) {
 }
 
 absl::StatusOr<search_space::BufferRef> FromProto(const worker::Workspace& message) {
+  const auto of_type = [&](search_space::DType type) {
+    return search_space::MakeBuffer(message.name(), type, search_space::Scope::kGlobal,
+                                    {message.elements()});
+  };
+  // Sums of integers are kept as such, which is no type of a workload.
+  if (message.dtype() == NameOf(search_space::DType::kInt32)) {
+    return of_type(search_space::DType::kInt32);
+  }
   HEDDLE_ASSIGN_OR_RETURN(dtype, search_space::ParseDType(message.dtype()));
-  return search_space::MakeBuffer(message.name(), dtype, search_space::Scope::kGlobal,
-                                  {message.elements()});
+  return of_type(dtype);
 }
 
 std::vector<KernelBinary> KernelsOf(const worker::Program& message) {

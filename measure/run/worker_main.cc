@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -110,6 +111,7 @@ void Announce(worker::Phase phase) {
 struct Loaded {
   std::unique_ptr<LoadedProgram> program;
   Workspaces workspaces;
+  std::set<std::string> rounded_anew;  // of the buffers that it writes
 };
 
 // Can be read while the worker should lose no time (device_worker.h).
@@ -148,8 +150,13 @@ class Worker {
 
 absl::StatusOr<Loaded> Worker::Load(const worker::Program& message) {
   Loaded loaded;
-  HEDDLE_ASSIGN_OR_RETURN(program, device_->Load(KernelsOf(message)));
+  const std::vector<KernelBinary> kernels = KernelsOf(message);
+  HEDDLE_ASSIGN_OR_RETURN(program, device_->Load(kernels));
   loaded.program = std::move(program);
+  for (const KernelBinary& kernel : kernels) {
+    loaded.rounded_anew.insert(kernel.launch.rounded_anew.begin(),
+                               kernel.launch.rounded_anew.end());
+  }
   std::vector<search_space::BufferRef> buffers;
   for (const worker::Workspace& workspace : message.workspaces()) {
     HEDDLE_ASSIGN_OR_RETURN(buffer, FromProto(workspace));
@@ -230,7 +237,7 @@ bool Worker::Load(const worker::Program& message, Loaded& loaded, TrialResult& r
 
 bool Worker::Validate(Loaded& loaded, TrialResult& result) {
   Stopwatch watch;
-  Verdict verdict = validator_->Validate(*loaded.program, loaded.workspaces);
+  Verdict verdict = validator_->Validate(*loaded.program, loaded.workspaces, loaded.rounded_anew);
   result.validate_s += watch.Lap();
   return Adopt(verdict, result);
 }

@@ -273,11 +273,19 @@ class Machine {
 
   void RunAtomicCombine(const StmtCode& s) {
     const double value = t_.Value(s);
+    Combine(s, t_.OffsetOf(code_.accesses[s.access]), value);
+  }
+
+  // What lies at the offset becomes the combiner of it and the value.
+  void Combine(const StmtCode& s, int64_t offset, double value) {
     const AccessCode& target = code_.accesses[s.access];
-    const int64_t byte = Evaluator::ByteOf(target, t_.OffsetOf(code_.accesses[s.access]));
     const auto combined = [&](double had) {
       return RoundTo(target.buffer->dtype, CombineValues(s.combiner, had, value));
     };
+    if (target.buffer->scope == Scope::kGlobal) {
+      return t_.CombineGlobal(target, offset, combined);
+    }
+    const int64_t byte = Evaluator::ByteOf(target, offset);
     if (!t_.shared().Combine(*target.buffer, byte, t_.thread(), combined)) {
       t_.FailAccess("atomic update of", target);
     }
@@ -345,9 +353,15 @@ class Machine {
         t_.FailPromise(code_.accesses[id], "is not made for all lanes");
       }
     }
-    const bool is_async = leaf->kind == StmtNode::Kind::kIntrin;
+    const bool is_update =
+        leaf->kind == StmtNode::Kind::kIntrin && leaf->intrinsic == Intrinsic::kAtomicCombine;
+    const bool is_async = leaf->kind == StmtNode::Kind::kIntrin && !is_update;
     for (size_t i = 0; i < lane_values_.size(); ++i) {
       t_.SetLoop(s, static_cast<int64_t>(i));  // for messages
+      if (is_update) {
+        Combine(*leaf, lane_values_[i].offset, lane_values_[i].value);
+        continue;
+      }
       t_.Write(target, lane_values_[i].offset, lane_values_[i].value, is_async);
     }
   }

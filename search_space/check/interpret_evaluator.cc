@@ -263,7 +263,24 @@ void Evaluator::WriteGlobal(const AccessCode& a, int64_t offset, double value) {
   g.data[offset] = value;
 }
 
+void Evaluator::CombineGlobal(const AccessCode& a, int64_t offset,
+                              absl::FunctionRef<double(double)> combined) {
+  Global& g = globals_[a.storage];
+  if (g.role == Role::kInput) throw Fault{absl::StrCat("update of input ", Name(a))};
+  if (IsUnwritten(g.data[offset])) {
+    throw Fault{absl::StrCat("atomic update of ", Name(a), ": it was never written")};
+  }
+  Global::Writer& w = g.writers[offset];
+  if (w.kernel == kernel_number_ && w.thread != Global::Writer::kSeveral) {
+    throw Fault{absl::StrCat("atomic update of ", Name(a), ", which ", NameOfThread(w.thread),
+                             " wrote in the same kernel")};
+  }
+  w = {kernel_number_, Global::Writer::kSeveral};
+  g.data[offset] = combined(g.data[offset]);
+}
+
 std::string Evaluator::NameOfThread(int64_t global_thread) const {
+  if (global_thread == Global::Writer::kSeveral) return "an atomic update";
   return absl::StrCat("block ", global_thread / threads_, ", thread ", global_thread % threads_);
 }
 

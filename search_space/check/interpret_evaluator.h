@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "search_space/check/interpret_code.h"
 #include "search_space/check/interpret_globals.h"
 #include "search_space/check/interpret_memory.h"
@@ -66,6 +67,9 @@ class Evaluator {
   // The physical element offset, checked.
   int64_t OffsetOf(AccessCode& a);
   double ReadAt(AccessCode& a, int64_t offset);
+  // What lies in global memory becomes `combined` of it, at once (atomic_combine).
+  void CombineGlobal(const AccessCode& a, int64_t offset,
+                     absl::FunctionRef<double(double)> combined);
   void Write(const AccessCode& a, int64_t offset, double value, bool is_async);
   // Sets the buffer that a kAlloc declares to unwritten, for thread `t`.
   void ForgetLocal(const StmtCode& s, int64_t t) {

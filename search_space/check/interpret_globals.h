@@ -26,6 +26,8 @@ struct Global {
   std::vector<double> data;  // by physical offset
   // Who wrote an element last: kernel and thread, numbered from 1; 0 = nobody. Empty for inputs.
   struct Writer {
+    static constexpr int64_t kSeveral = -1;  // threads, by atomic updates
+
     int32_t kernel = 0;
     int64_t thread = 0;
   };

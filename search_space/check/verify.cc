@@ -297,10 +297,15 @@ class KernelVerifier {
     const bool is_known = s.buffer->dtype == DType::kInt32
                               ? s.combiner == Combiner::kSum
                               : s.buffer->dtype == DType::kFloat32 && s.combiner != Combiner::kNone;
-    if (s.buffer->scope != Scope::kShared || s.lanes != 1 || !is_known) {
+    const bool is_vector = s.lanes > 1 && s.buffer->scope == Scope::kGlobal &&
+                           s.buffer->dtype == DType::kFloat32 && s.combiner == Combiner::kSum;
+    if (is_vector && !UpdatesVectors(target_)) {
+      Fail(absl::StrCat("the device adds to no ", s.lanes, " elements at a time"));
+    }
+    if (s.buffer->scope == Scope::kLocal || (s.lanes != 1 && !is_vector) || !is_known) {
       Fail(absl::StrCat("an atomic update of ", s.lanes, " elements of ", s.buffer->name,
-                        "; it must combine one float32 in shared memory with a value, or add to "
-                        "one int32"));
+                        "; it must combine one float32 in memory with a value, or add to one "
+                        "int32"));
     }
   }
 

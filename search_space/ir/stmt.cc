@@ -164,11 +164,12 @@ Stmt WarpSuffix(Combiner combiner, BufferRef buffer, ExprList indices, int64_t t
                      threads);
 }
 
-Stmt AtomicCombine(Combiner combiner, BufferRef buffer, ExprList indices, Expr value) {
+Stmt AtomicCombine(Combiner combiner, BufferRef buffer, ExprList indices, Expr value, int lanes) {
   return Make({.kind = StmtNode::Kind::kIntrin,
                .buffer = std::move(buffer),
                .indices = std::move(indices),
                .value = std::move(value),
+               .lanes = lanes,
                .intrinsic = Intrinsic::kAtomicCombine,
                .combiner = combiner});
 }

@@ -51,8 +51,10 @@ enum class Intrinsic : uint8_t {
   // it, alone: its identity where there are none.
   kWarpPrefix,
   kWarpSuffix,
-  // buffer[indices] (shared, float32, or int32 that is added to) = combiner of what is there and of
-  // value, at once: threads may do so to the same element, in any order.
+  // buffer[indices] (shared or global, float32, or int32 that is added to) = combiner of what is
+  // there and of value, at once: threads may do so to the same element, in any order. `lanes`
+  // elements of float32 in global memory side by side may be added to together (UpdatesVectors),
+  // each at once by itself.
   kAtomicCombine,
   // buffer[indices] and the elements behind it (local) = this lane's of int_value (2 or 4) blocks
   // of 8 rows of 16 bytes, in the layout of matrix.h; those of tf32 are rounded. value is a Load
@@ -182,7 +184,8 @@ Stmt AsyncWait(int64_t pending);
 Stmt WarpReduce(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
 Stmt WarpPrefix(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
 Stmt WarpSuffix(Combiner combiner, BufferRef buffer, ExprList indices, int64_t threads);
-Stmt AtomicCombine(Combiner combiner, BufferRef buffer, ExprList indices, Expr value);
+Stmt AtomicCombine(Combiner combiner, BufferRef buffer, ExprList indices, Expr value,
+                   int lanes = 1);
 Stmt LoadMatrix(BufferRef buffer, ExprList indices, Expr row, int64_t blocks, bool transposed);
 Stmt MatrixMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices, Expr a, Expr b);
 Stmt WarpgroupMultiply(MatrixInstruction instruction, BufferRef d, ExprList indices, Expr a, Expr b,

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -99,6 +101,13 @@ Target DescribeProcessor() {
 }
 
 }  // namespace
+
+bool UpdatesVectors(const Target& target) {
+  constexpr int kFirst = 90;
+  int number = 0;
+  return target.api == Api::kCuda && absl::StartsWith(target.arch, "sm_") &&
+         absl::SimpleAtoi(target.arch.substr(3), &number) && number >= kFirst;
+}
 
 absl::StatusOr<Target> FindTarget(const std::string& name) {
   const std::string wanted = absl::AsciiStrToLower(name);

@@ -45,6 +45,10 @@ struct Target {
 // there are none.
 double MatrixGflops(const Target& target, DType type = DType::kFloat16);
 
+// Has it instructions that add to several float32 side by side in global memory
+// (red.global.add.v4.f32)?
+bool UpdatesVectors(const Target& target);
+
 // Descriptions of common GPUs that ship with the program: "h100", "a100", ..., and "sm_90" style
 // names for the most common GPU of that architecture; "cpu" or "opencl" is a processor. NotFound
 // lists the names.

@@ -1,14 +1,18 @@
 #include "search_space/lower/kernel.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/lower/nests/nest.h"
+#include "search_space/lower/nests/scatter.h"
 #include "search_space/lower/passes.h"
 #include "search_space/schedule/threads/launch_bounds.h"
 #include "search_space/schedule/threads/persist.h"
+#include "search_space/schedule/threads/scatter_in_memory.h"
 
 namespace heddle::search_space {
 namespace {
@@ -40,7 +44,7 @@ absl::Status CheckRoot(const ScheduledStage& root) {
     }
     serial_seen = serial_seen || !IsBound(l);
   }
-  if (root.is_reduction()) {
+  if (root.is_reduction() && root.Note<ScatterInMemory>() == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(root.name(),
                      " reduces into global memory; compute it in scope local at a loop of the "
@@ -77,13 +81,46 @@ absl::Status RunPasses(const std::vector<Var>& vthreads, PassObserver observe, K
   return absl::OkStatus();
 }
 
+std::string KernelName(size_t number, const std::string& stage) {
+  std::string name = absl::StrCat("k", number, "_", stage);
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+
+absl::StatusOr<std::vector<Kernel>> BuildScatterKernels(const Schedule& schedule, int root_index,
+                                                        const Globals& globals, size_t first,
+                                                        PassObserver observe) {
+  const ScheduledStage& root = schedule.stage(root_index);
+  const auto& scatter = *root.Note<ScatterInMemory>();
+  const Var block = MakeVar("block", scatter.blocks), thread = MakeVar("thread", scatter.threads);
+  KernelContext context{
+      .schedule = schedule, .root = root_index, .globals = globals, .thread = thread};
+  const std::vector<Stmt> bodies = EmitScatterInMemory(context, root_index, block);
+  HEDDLE_RETURN_IF_ERROR(context.status);
+  std::vector<Kernel> kernels;
+  for (const Stmt& body : bodies) {
+    Kernel& kernel = kernels.emplace_back(Kernel{
+        .name = KernelName(first + kernels.size(), root.name()), .block = block, .thread = thread});
+    kernel.body = body;
+    observe("emit", kernel);
+    HEDDLE_RETURN_IF_ERROR(RunPasses({}, observe, kernel));
+  }
+  return kernels;
+}
+
 }  // namespace
 
-absl::StatusOr<Kernel> BuildKernel(const Schedule& schedule, int root_index, const Globals& globals,
-                                   const std::string& name, PassObserver observe) {
+absl::StatusOr<std::vector<Kernel>> BuildKernels(const Schedule& schedule, int root_index,
+                                                 const Globals& globals, size_t first,
+                                                 PassObserver observe) {
   const ScheduledStage& root = schedule.stage(root_index);
   HEDDLE_RETURN_IF_ERROR(CheckRoot(root));
-  Kernel kernel{.name = name, .block = MakeVar("block", 1), .thread = MakeVar("thread", 1)};
+  if (root.Note<ScatterInMemory>() != nullptr) {
+    return BuildScatterKernels(schedule, root_index, globals, first, observe);
+  }
+  Kernel kernel{.name = KernelName(first, root.name()),
+                .block = MakeVar("block", 1),
+                .thread = MakeVar("thread", 1)};
   std::vector<Var> vthreads;
   for (const Loop& l : root.loops) {
     if (l.kind == LoopKind::kBlock) kernel.block = l.var;
@@ -104,7 +141,7 @@ absl::StatusOr<Kernel> BuildKernel(const Schedule& schedule, int root_index, con
   HEDDLE_RETURN_IF_ERROR(context.status);
   observe("emit", kernel);
   HEDDLE_RETURN_IF_ERROR(RunPasses(vthreads, observe, kernel));
-  return kernel;
+  return std::vector<Kernel>{std::move(kernel)};
 }
 
 }  // namespace heddle::search_space

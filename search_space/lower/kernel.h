@@ -1,8 +1,9 @@
-// One kernel of a schedule.
+// The kernels of a schedule's stages.
 #ifndef HEDDLE_SEARCH_SPACE_LOWER_KERNEL_H_
 #define HEDDLE_SEARCH_SPACE_LOWER_KERNEL_H_
 
-#include <string>
+#include <cstddef>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "search_space/ir/stmt.h"
@@ -12,9 +13,11 @@
 namespace heddle::search_space {
 
 // The kernel of root stage `root`: the nest of the stage with those of the attached stages inside,
-// through all passes. Its arguments are still to be collected.
-absl::StatusOr<Kernel> BuildKernel(const Schedule& schedule, int root, const Globals& globals,
-                                   const std::string& name, PassObserver observe);
+// through all passes. Several, to be run in turn, where the stage says so (scatter_in_memory).
+// Their names begin with numbers from `first` on, and their arguments are still to be collected.
+absl::StatusOr<std::vector<Kernel>> BuildKernels(const Schedule& schedule, int root,
+                                                 const Globals& globals, size_t first,
+                                                 PassObserver observe);
 
 }  // namespace heddle::search_space
 

@@ -10,9 +10,9 @@
 
 namespace heddle::search_space {
 
-// One kernel per root stage, in definition order. Runs the passes of passes.h in order.
-// InvalidArgument when the schedule has no kernel form (a shared stage that nobody fetches, bound
-// loops inside serial ones, ...), naming the stage.
+// One kernel per root stage, or several (scatter_in_memory), in definition order. Runs the passes
+// of passes.h in order. InvalidArgument when the schedule has no kernel form (a shared stage that
+// nobody fetches, bound loops inside serial ones, ...), naming the stage.
 absl::StatusOr<Program> Lower(const Schedule& schedule);
 // The same of the kernels whose root stages `wanted` admits: a program of these alone.
 absl::StatusOr<Program> Lower(const Schedule& schedule,

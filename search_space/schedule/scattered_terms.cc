@@ -232,6 +232,21 @@ void FindIntegers(const ScheduledStage& stage, std::vector<ScatteredTerms>& all)
   for (size_t i = 0; i < all.size(); ++i) all[i].whole = integers[i];
 }
 
+// Can a term be added to so many elements side by side at once?
+bool AddsVectors(const ScheduledStage& stage, int64_t elements) {
+  if (elements == 1) return true;
+  const std::vector<ScatteredTerms> all = ScatteredTermsOf(stage);
+  const Var& last = stage.axes.back();
+  const auto depends = [&](const Expr& e) { return e != nullptr && MentionsAny(e, {last.get()}); };
+  const auto adds = [&](const ScatteredTerms& terms) {
+    return terms.whole == nullptr && !depends(terms.condition) && !depends(terms.present) &&
+           !terms.HasKey(stage.axes.size() - 1) &&
+           std::none_of(terms.keys.begin(), terms.keys.end(), depends);
+  };
+  return stage.combiner == Combiner::kSum && last->extent % elements == 0 && !all.empty() &&
+         std::all_of(all.begin(), all.end(), adds);
+}
+
 }  // namespace
 
 bool ScatteredTerms::HasIdentity(Combiner combiner) const {
@@ -257,6 +272,14 @@ std::vector<ScatteredTerms> ScatteredTermsOf(const ScheduledStage& stage) {
 bool AddsIntegers(const ScheduledStage& stage) {
   const std::vector<ScatteredTerms> terms = ScatteredTermsOf(stage);
   return !terms.empty() && terms[0].whole != nullptr;
+}
+
+int64_t WidestUpdate(const Schedule& schedule, const ScheduledStage& stage) {
+  int64_t widest = 4;
+  for (const ScheduledStage* s : schedule.Together(stage)) {
+    while (!AddsVectors(*s, widest)) widest /= 2;
+  }
+  return widest;
 }
 
 int64_t PlacesOfTerm(const ScheduledStage& stage) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "search_space/schedule/schedule.h"
 #include "search_space/schedule/scheduled_stage.h"
 
 namespace heddle::search_space {
@@ -42,6 +43,10 @@ struct ScatteredTerms {
 std::vector<ScatteredTerms> ScatteredTermsOf(const ScheduledStage& stage);
 // Is such a stage a sum of integers that are added up as such?
 bool AddsIntegers(const ScheduledStage& stage);
+// How many elements side by side a term of a stage, and of all that is computed with it, can be
+// added to at once, in vectors: 4, 2 or 1. Of sums of floats whose places do not depend on where
+// along the last axis an element is.
+int64_t WidestUpdate(const Schedule& schedule, const ScheduledStage& stage);
 // Of how many places a term of such a stage may be, which is of one; 1 of every other stage.
 int64_t PlacesOfTerm(const ScheduledStage& stage);
 

@@ -61,6 +61,7 @@
 #include "search_space/schedule/threads/persist.h"
 #include "search_space/schedule/threads/replicate.h"
 #include "search_space/schedule/threads/scatter.h"
+#include "search_space/schedule/threads/scatter_in_memory.h"
 #include "search_space/schedule/threads/share_scan.h"
 #include "search_space/schedule/threads/spread.h"
 
@@ -75,7 +76,7 @@ using Step =
                  FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
                  SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow,
-                 Scatter>;
+                 Scatter, ScatterInMemory>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

@@ -11,9 +11,10 @@ namespace heddle::search_space {
 namespace {
 
 // In the order in which sketches are numbered.
-constexpr const SketchRule* kRules[] = {
-    &kStreamingRule, &kStagingRule, &kTilingRule,      &kRowsRule,    &kColumnsRule, &kMatrixRule,
-    &kWarpgroupRule, &kPrefixRule,  &kStridedRowsRule, &kFewRowsRule, &kScatterRule};
+constexpr const SketchRule* kRules[] = {&kStreamingRule, &kStagingRule, &kTilingRule,
+                                        &kRowsRule,      &kColumnsRule, &kMatrixRule,
+                                        &kWarpgroupRule, &kPrefixRule,  &kStridedRowsRule,
+                                        &kFewRowsRule,   &kScatterRule, &kScatterInMemoryRule};
 
 // Is there a choice that meets the plan's limits? Draws find one soon where there is.
 bool HasPoint(const KernelPlan& plan) {
@@ -27,16 +28,31 @@ bool HasPoint(const KernelPlan& plan) {
   return false;
 }
 
+std::vector<int64_t> DefaultOf(const KernelPlan& plan) {
+  const std::vector<uint8_t> choices = plan.Default();
+  std::vector<int64_t> values;
+  for (size_t h = 0; h < choices.size(); ++h) values.push_back(plan.holes()[h].domain[choices[h]]);
+  return values;
+}
+double WasteOfDefault(const KernelPlan& plan) { return plan.Waste(DefaultOf(plan)); }
+
 // Where terms may be of many places, nobody should compare each with all: what adds them where they
-// belong comes first and supersedes the others.
+// belong comes first and supersedes the others. In a block's memory, where that is not to look at
+// each term several times.
 void PreferScattering(const ProgramShape& shape, const KernelShape& kernel, Plans& made) {
   constexpr int64_t kMany = 1024;
-  const auto scatters = std::find_if(made.begin(), made.end(), [](const Plan& p) {
-    return p.rule == &kScatterRule && HasValidDefault(*p.plan);
+  const auto scatters = [](const Plan& p) {
+    return (p.rule == &kScatterRule || p.rule == &kScatterInMemoryRule) && HasValidDefault(*p.plan);
+  };
+  if (std::none_of(made.begin(), made.end(), scatters) ||
+      PlacesOfTerm(shape.stage(kernel.reductions[0])) < kMany) {
+    return;
+  }
+  const auto others = std::stable_partition(made.begin(), made.end(), scatters);
+  std::stable_sort(made.begin(), others, [](const Plan& a, const Plan& b) {
+    return WasteOfDefault(*a.plan) < WasteOfDefault(*b.plan);
   });
-  if (scatters == made.end() || PlacesOfTerm(shape.stage(kernel.reductions[0])) < kMany) return;
-  std::rotate(made.begin(), scatters, scatters + 1);
-  for (auto p = made.begin() + 1; p != made.end(); ++p) p->superseded = true;
+  for (auto p = others; p != made.end(); ++p) p->superseded = true;
 }
 
 // Has the kernel sums of more terms than one thread should add up?
@@ -60,12 +76,7 @@ size_t CountMatrices(const std::vector<Plans>& plans) {
   }));
 }
 
-bool HasValidDefault(const KernelPlan& plan) {
-  const std::vector<uint8_t> choices = plan.Default();
-  std::vector<int64_t> values;
-  for (size_t h = 0; h < choices.size(); ++h) values.push_back(plan.holes()[h].domain[choices[h]]);
-  return plan.Check(values).ok();
-}
+bool HasValidDefault(const KernelPlan& plan) { return plan.Check(DefaultOf(plan)).ok(); }
 
 std::optional<Plan> PlanOf(const SketchRule& rule, const ProgramShape& shape,
                            const KernelShape& kernel, const Target& target) {

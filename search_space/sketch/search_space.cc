@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "search_space/lower/lower.h"
 #include "search_space/schedule/schedule.h"
+#include "search_space/schedule/threads/scatter_in_memory.h"
 #include "search_space/sketch/kernels/schedule_writer.h"
 #include "search_space/sketch/sketches.h"
 
@@ -311,7 +312,8 @@ absl::StatusOr<Program> SearchSpace::Lower(const Part& part) const {
   const BufferRef& result = sketch.shape->stage(root).tensor;
   // The kernel's own stage and what the plan put before it; the others belong to other parts.
   return search_space::Lower(writer.schedule(), [&](const ScheduledStage& s) {
-    return s.tensor == result || unscheduled.FindStage(s.tensor.get()) < 0;
+    return s.tensor == result || unscheduled.FindStage(s.tensor.get()) < 0 ||
+           s.Note<ScatterInMemory>() != nullptr;
   });
 }
 

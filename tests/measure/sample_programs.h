@@ -84,6 +84,28 @@ inline Program Atomics() {
   return OneKernel(std::move(k));
 }
 
+// B[p, l] = the sum of the terms A[t, l] of place I[t], `lanes` of which are added at once, C[p]
+// their number, D[p] the greatest first one and E[p] the least.
+inline Program Updates(int lanes = 1) {
+  const auto a = Buf("A", Scope::kGlobal, {64, 4}), b = Buf("B", Scope::kGlobal, {8, 4}),
+             d = Buf("D", Scope::kGlobal, {8}), e = Buf("E", Scope::kGlobal, {8}),
+             i = search_space::MakeBuffer("I", DType::kInt32, Scope::kGlobal, {64}),
+             c = search_space::MakeBuffer("C", DType::kInt32, Scope::kGlobal, {8});
+  Kernel k{.name = "k0_B", .block = MakeVar("block", 1), .thread = MakeVar("thread", 64)};
+  const Expr t = VarExpr(k.thread);
+  const Expr place = MakeExpr(Op::kMax, {MakeExpr(Op::kMin, {Load(i, {t}), Int(7)}), Int(0)});
+  const Var lane = MakeVar("lane", lanes);
+  const Expr l = lanes == 1 ? Int(0) : VarExpr(lane);
+  Stmt add = AtomicCombine(Combiner::kSum, b, {place, l}, Load(a, {t, l}), lanes);
+  if (lanes > 1) add = For(lane, ForKind::kVector, add);
+  k.body = Seq({add, AtomicCombine(Combiner::kSum, c, {place}, Int(1)),
+                AtomicCombine(Combiner::kMax, d, {place}, Load(a, {t, Int(0)})),
+                AtomicCombine(Combiner::kMin, e, {place}, Load(a, {t, Int(0)}))});
+  k.arguments = {a, i, b, c, d, e};
+  k.written = {false, false, true, true, true, true};
+  return OneKernel(std::move(k));
+}
+
 // B[n, m] = A[m, n] for 64 x 96, 32 x 32 tiles through shared memory with rows of 33 elements.
 inline Program Transpose(bool barrier = true) {
   const auto a = Buf("A", Scope::kGlobal, {64, 96}), b = Buf("B", Scope::kGlobal, {96, 64});

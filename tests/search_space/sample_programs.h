@@ -90,6 +90,22 @@ inline Program Histogram() {
                    {{s, 0}});
 }
 
+// C[l] = the sum of A[4 t + l] over 8 threads t, in global memory; `lanes` (1 or 4) at once.
+inline Program Updates(int lanes = 1) {
+  const auto a = F32("A", Scope::kGlobal, {32}), c = F32("C", Scope::kGlobal, {4});
+  const Var block = MakeVar("block", 1), thread = MakeVar("t", 8), lane = MakeVar("l", 4);
+  Program p = OneKernel({}, c, block, thread,
+                        If(V(thread) < Int(4), Store(c, {V(thread)}, Float(0, DType::kFloat32))));
+  const ForKind kind = lanes == 1 ? ForKind::kUnrolled : ForKind::kVector;
+  const Expr term = Load(a, {V(thread) * Int(4) + V(lane)}, lanes);
+  const Program add =
+      OneKernel({a}, c, block, thread,
+                For(lane, kind, AtomicCombine(Combiner::kSum, c, {V(lane)}, term, lanes)));
+  p.inputs = add.inputs;
+  p.kernels.push_back(add.kernels[0]);
+  return p;
+}
+
 enum class Staging { kPlain, kDoubleBuffered, kAsync };
 
 // C = A B for 8 x 8 matrices: one block of 8 threads, thread t computes row t, K tiles of 2.

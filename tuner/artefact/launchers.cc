@@ -26,7 +26,7 @@ struct Buffer {
   const char* role;
   int64_t elements;
   std::string type;
-  int64_t index_extent;  // int32: indices, less than this
+  int64_t index_extent;  // of an input of int32: indices, less than this
 };
 // A tensor as bulk copies read it: elements of 2 bytes, or of 4 that are rounded to tf32 on the way.
 // Dimensions outermost first.
@@ -95,7 +95,8 @@ float FromHalf(uint16_t bits, Half format) {
 }
 
 size_t SizeOf(const Buffer& buffer) {
-  return buffer.type == "float64" ? 8 : buffer.type == "float32" || buffer.type == "tf32" ? 4 : 2;
+  if (buffer.type == "float64") return 8;
+  return buffer.type == "float16" || buffer.type == "bfloat16" ? 2 : 4;
 }
 
 // The nearest number, ties away from zero.

@@ -16,10 +16,25 @@ $helper float $0(float a, float b) {
 // The $1 of two; NaN when either is NaN.
 $helper double $0(double a, double b) { return a $2 b || a != a ? a : b; }
 //// atomic_sum_i32
+//// atomic_sum_i32_global
 $helper void $0(int* at, int value) { atomicAdd(at, value); }
 //// atomic_sum_f32
+//// atomic_sum_f32_global
 $helper void $0(float* at, float value) { atomicAdd(at, value); }
+//// atomic_sum_f32x2_global
+// The same of two elements side by side.
+$helper void $0(float* at, float a, float b) {
+  asm volatile("red.global.add.v2.f32 [%0], {%1, %2};"
+               : : "l"(__cvta_generic_to_global(at)), "f"(a), "f"(b) : "memory");
+}
+//// atomic_sum_f32x4_global
+// The same of four elements side by side.
+$helper void $0(float* at, float a, float b, float c, float d) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+               : : "l"(__cvta_generic_to_global(at)), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
 //// atomic_prod_f32
+//// atomic_prod_f32_global
 // What is there becomes its product with the value, whatever other threads do meanwhile.
 $helper void $0(float* at, float value) {
   unsigned had = *(volatile unsigned*)at, seen;
@@ -28,18 +43,17 @@ $helper void $0(float* at, float value) {
     had = atomicCAS((unsigned*)at, seen, __float_as_uint(__uint_as_float(seen) * value));
   } while (had != seen);
 }
-//// atomic_max_f32 max >=
-//// atomic_min_f32 min <=
+//// atomic_max_f32 larger 0x7fffffff Max Min
+//// atomic_max_f32_global larger 0x7fffffff Max Min
+//// atomic_min_f32 smaller 0xffffffff Min Max
+//// atomic_min_f32_global smaller 0xffffffff Min Max
 // What is there becomes the $1 of it and the value, or stays NaN, whatever other threads do
-// meanwhile.
+// meanwhile. Bits of floats are in their order as integers: those of negative ones, without a sign,
+// in the reverse order, and behind them all those of a NaN.
 $helper void $0(float* at, float value) {
-  unsigned had = *(volatile unsigned*)at, seen;
-  do {
-    seen = had;
-    const float old = __uint_as_float(seen);
-    if (old $2 value || old != old) return;
-    had = atomicCAS((unsigned*)at, seen, __float_as_uint(value));
-  } while (had != seen);
+  const int bits = value == value ? __float_as_int(value) : $2;
+  if (bits >= 0) atomic$3((int*)at, bits);
+  else atomic$4((unsigned*)at, (unsigned)bits);
 }
 //// load_matrix
 // Blocks of 8 x 8 elements of 16 bits from shared memory, spread over the lanes of the warp:

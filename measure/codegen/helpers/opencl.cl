@@ -7,25 +7,30 @@ $helper float $0(float a, float b) { return a $2 b || a != a ? a : b; }
 //// nan_min_f64 smaller <
 // The $1 of two; NaN when either is NaN.
 $helper double $0(double a, double b) { return a $2 b || a != a ? a : b; }
-//// atomic_sum_i32
-$helper void $0(volatile __local int* at, int value) { atomic_add(at, value); }
-//// atomic_sum_f32 sum +
-//// atomic_prod_f32 product *
+//// atomic_sum_i32 __local
+//// atomic_sum_i32_global __global
+$helper void $0(volatile $1 int* at, int value) { atomic_add(at, value); }
+//// atomic_sum_f32 sum + __local
+//// atomic_prod_f32 product * __local
+//// atomic_sum_f32_global sum + __global
+//// atomic_prod_f32_global product * __global
 // What is there becomes its $1 with the value, whatever other threads do meanwhile.
-$helper void $0(volatile __local float* at, float value) {
-  volatile __local uint* bits = (volatile __local uint*)at;
+$helper void $0(volatile $3 float* at, float value) {
+  volatile $3 uint* bits = (volatile $3 uint*)at;
   uint had = *bits, seen;
   do {
     seen = had;
     had = atomic_cmpxchg(bits, seen, as_uint(as_float(seen) $2 value));
   } while (had != seen);
 }
-//// atomic_max_f32 max >=
-//// atomic_min_f32 min <=
+//// atomic_max_f32 max >= __local
+//// atomic_min_f32 min <= __local
+//// atomic_max_f32_global max >= __global
+//// atomic_min_f32_global min <= __global
 // What is there becomes the $1 of it and the value, or stays NaN, whatever other threads do
 // meanwhile.
-$helper void $0(volatile __local float* at, float value) {
-  volatile __local uint* bits = (volatile __local uint*)at;
+$helper void $0(volatile $3 float* at, float value) {
+  volatile $3 uint* bits = (volatile $3 uint*)at;
   uint had = *bits, seen;
   do {
     seen = had;

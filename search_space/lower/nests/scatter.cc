@@ -11,6 +11,7 @@
 #include "search_space/lower/nests/values.h"
 #include "search_space/schedule/scattered_terms.h"
 #include "search_space/schedule/threads/scatter.h"
+#include "search_space/schedule/threads/scatter_in_memory.h"
 
 namespace heddle::search_space {
 namespace {
@@ -19,25 +20,32 @@ Expr ValueOf(const Var& var) { return var->extent == 1 ? Int(0) : VarExpr(var); 
 Stmt Iterate(const Var& var, ForKind kind, Stmt body) {
   return var->extent == 1 ? body : For(var, kind, std::move(body));
 }
+// `body` for all lanes at once, in a loop variable of its own.
+Stmt InVector(const Var& lane, const Stmt& body) {
+  const Var own = MakeVar(lane->name, lane->extent);
+  return For(own, ForKind::kVector, ReplaceVar(body, lane, VarExpr(own)));
+}
 Stmt Guarded(const Expr& condition, Stmt body) {
   return condition == nullptr || IsInt(condition, 1) ? body : If(condition, std::move(body));
 }
 
 // What is read of memory for all of a thread's run of terms before the first is made use of: to
-// compilers an update is a loop, across which they move nothing.
+// compilers most updates are loops, across which they move nothing.
 class ReadAhead {
  public:
-  // `turn`: a term's number in its run. `where`: which of them there are; null = all. `known`: what
-  // holds for these.
-  ReadAhead(const Var& turn, const Expr& where, const Assumptions& known)
-      : turn_(turn), where_(where), known_(known) {}
+  // `turn`: a term's number in its run. `lane`: an element's in those that are updated at once.
+  // `where`: which of the terms there are; null = all. `known`: what holds for these.
+  ReadAhead(const Var& turn, const Var& lane, const Expr& where, const Assumptions& known)
+      : turn_(turn), lane_(lane), where_(where), known_(known) {}
 
   // A value of the term, read from registers.
   Expr Hold(const std::string& name, DType type, const Expr& value) {
     for (const Held& h : held_) {
       if (h.registers->dtype == type && StructurallyEqual(h.value, value)) return At(h);
     }
-    held_.push_back({MakeBuffer(name + ".ahead", type, Scope::kLocal, {turn_->extent}), value});
+    std::vector<int64_t> shape = {turn_->extent};
+    if (MentionsAny(value, {lane_.get()})) shape.push_back(lane_->extent);
+    held_.push_back({MakeBuffer(name + ".ahead", type, Scope::kLocal, shape), value});
     return At(held_.back());
   }
 
@@ -54,12 +62,15 @@ class ReadAhead {
   Stmt InFrontOf(const Stmt& updates) const {
     std::vector<Stmt> all;
     for (const Held& h : held_) {
-      const Stmt store = Guarded(where_, Store(h.registers, {VarExpr(turn_)}, h.value));
+      const bool has_lanes = h.registers->shape.size() > 1;
+      Stmt store = Store(h.registers, IndicesOf(h), h.value);
+      if (has_lanes) store = InVector(lane_, store);
       const Var turn = MakeVar(turn_->name, turn_->extent);
-      all.push_back(For(turn, where_ == nullptr ? ForKind::kVector : ForKind::kUnrolled,
-                        ReplaceVar(store, turn_, VarExpr(turn))));
+      const bool is_vector = where_ == nullptr && !has_lanes;
+      all.push_back(Iterate(turn, is_vector ? ForKind::kVector : ForKind::kUnrolled,
+                            ReplaceVar(Guarded(where_, store), turn_, ValueOf(turn))));
     }
-    all.push_back(For(turn_, ForKind::kUnrolled, Guarded(where_, updates)));
+    all.push_back(Iterate(turn_, ForKind::kUnrolled, Guarded(where_, updates)));
     Stmt out = Seq(std::move(all));
     for (const Held& h : held_) out = Alloc(h.registers, out);
     return out;
@@ -70,7 +81,12 @@ class ReadAhead {
     BufferRef registers;
     Expr value;
   };
-  Expr At(const Held& h) const { return Load(h.registers, {VarExpr(turn_)}); }
+  ExprList IndicesOf(const Held& h) const {
+    ExprList indices = {ValueOf(turn_)};
+    if (h.registers->shape.size() > 1) indices.push_back(VarExpr(lane_));
+    return indices;
+  }
+  Expr At(const Held& h) const { return Load(h.registers, IndicesOf(h)); }
   bool IsInside(const Expr& load) const {
     for (size_t i = 0; i < load->args.size(); ++i) {
       const Expr& index = load->args[i];
@@ -82,40 +98,55 @@ class ReadAhead {
     return true;
   }
 
-  const Var turn_;
+  const Var turn_, lane_;
   const Expr where_;
   const Assumptions& known_;
   std::vector<Held> held_;
 };
 
+// The threads that share the work out: their number, and which of them this is.
+struct Sharers {
+  int64_t threads;
+  Expr thread;
+};
+
 class Scatterer {
  public:
-  Scatterer(KernelContext& context, int s, const Assumptions& assumptions)
+  // `unroll` terms of a run, of each of which `vector` elements are updated at once.
+  Scatterer(KernelContext& context, int s, const Assumptions& assumptions, Sharers sharers,
+            int64_t unroll, int64_t vector)
       : context_(context),
         here_(context.stage(s)),
         assumptions_(assumptions),
-        thread_(VarExpr(context.thread)),
-        threads_(context.thread->extent),
-        unroll_(here_.Note<Scatter>()->unroll),
+        thread_(std::move(sharers.thread)),
+        threads_(sharers.threads),
+        unroll_(unroll),
+        lane_(MakeVar("lane", vector)),
         number_(here_.loops.back().var->extent) {
     for (int member : context.Together(s)) {
       const ScheduledStage& stage = context.stage(member);
-      members_.push_back({&stage, context.storage.at(member).buffer, ScatteredTermsOf(stage)});
+      const BufferRef& buffer = here_.is_root() ? context.globals.at(stage.tensor.get())
+                                                : context.storage.at(member).buffer;
+      members_.push_back({&stage, buffer, ScatteredTermsOf(stage)});
     }
     for (size_t i = 0; i < here_.axes.size(); ++i) {
       if (!HasKey(i)) columns_ *= here_.extent[i];
       elements_ *= here_.extent[i];
     }
+    columns_ /= vector;
   }
 
-  Stmt Emit() {
-    std::vector<Stmt> all = {ForElements([&](const ExprList& at) { return Begin(at); })};
-    all.push_back(ForTerms());
+  // What the threads do one after the other: each of it is for all of them to end before the next.
+  std::vector<Stmt> Emit() {
+    std::vector<Stmt> all = {ForElements([&](const ExprList& at) { return Begin(at); }),
+                             ForTerms()};
+    std::vector<Stmt> behind;
     for (const Member& m : members_) {
       if (m.terms[0].HasIdentity(m.stage->combiner)) continue;
-      all.push_back(ForElements([&](const ExprList& at) { return AddOtherwise(m, at); }));
+      behind.push_back(ForElements([&](const ExprList& at) { return AddOtherwise(m, at); }));
     }
-    return Seq(std::move(all));
+    if (!behind.empty()) all.push_back(Seq(std::move(behind)));
+    return all;
   }
 
  private:
@@ -158,6 +189,16 @@ class Scatterer {
     return position;
   }
 
+  // That of the columns of this number, which are several in a vector.
+  ExprList PositionOfColumns(const Expr& number) const {
+    const Expr first = Simplify(number * Int(lane_->extent));
+    ExprList position = PositionOf(first, [&](size_t i) { return !HasKey(i); });
+    if (lane_->extent == 1) return position;
+    const int64_t vectors = here_.extent.back() / lane_->extent;
+    position.back() = Simplify(number % Int(vectors) * Int(lane_->extent) + VarExpr(lane_));
+    return position;
+  }
+
   // number < end; null where that always holds.
   static Expr Below(const Expr& number, int64_t end) {
     const Expr below = Simplify(number < Int(end));
@@ -181,7 +222,7 @@ class Scatterer {
     const Expr run = Simplify(ValueOf(round) * Int(groups) + thread_ / Int(along));
     const Expr term = Simplify(run * Int(unroll_) + ValueOf(turn));
     const Expr number = Simplify(ValueOf(column) * Int(along) + thread_ % Int(along));
-    const ExprList position = PositionOf(number, [&](size_t i) { return !HasKey(i); });
+    const ExprList position = PositionOfColumns(number);
     Assumptions assumptions = assumptions_;
     Expr inside;
     const auto require = [&](const Expr& condition) {
@@ -224,8 +265,8 @@ class Scatterer {
   // `known`: what holds for these.
   Stmt OfRun(const Var& turn, const Expr& of_turn, const Assumptions& known,
              std::vector<Update> updates) const {
-    if (unroll_ == 1) return Guarded(of_turn, UpdateAll(updates));
-    ReadAhead ahead(turn, of_turn, known);
+    if (unroll_ == 1 && lane_->extent == 1) return Guarded(of_turn, UpdateAll(updates));
+    ReadAhead ahead(turn, lane_, of_turn, known);
     for (Update& u : updates) {
       if (u.where != nullptr) u.where = ahead.IndicesOf(u.where);
       for (Expr& index : u.at) index = ahead.IndicesOf(index);
@@ -242,15 +283,16 @@ class Scatterer {
   }
 
   // What a term gives to each of the stages, those of the same condition under one.
-  static Stmt UpdateAll(const std::vector<Update>& updates) {
+  Stmt UpdateAll(const std::vector<Update>& updates) const {
     std::vector<Stmt> all, same;
     const auto is_same = [](const Expr& a, const Expr& b) {
       return a == nullptr || b == nullptr ? a == b : StructurallyEqual(a, b);
     };
     for (size_t u = 0; u < updates.size(); ++u) {
       const Update& update = updates[u];
-      same.push_back(
-          AtomicCombine(update.of->stage->combiner, update.of->buffer, update.at, update.value));
+      const Stmt combine =
+          AtomicCombine(update.of->stage->combiner, update.of->buffer, update.at, update.value);
+      same.push_back(lane_->extent == 1 ? combine : InVector(lane_, combine));
       if (u + 1 < updates.size() && is_same(update.where, updates[u + 1].where)) continue;
       all.push_back(Guarded(update.where, Seq(std::exchange(same, {}))));
     }
@@ -362,13 +404,14 @@ class Scatterer {
 
   KernelContext& context_;
   const ScheduledStage& here_;
-  const Assumptions& assumptions_;
+  const Assumptions assumptions_;
   const Expr thread_;
   const int64_t threads_, unroll_;
+  const Var lane_;        // of the elements that are updated at once
   const int64_t number_;  // of terms
   std::vector<Member> members_;
   int64_t elements_ = 1;  // of the region
-  int64_t columns_ = 1;   // of these, that a term has at its places
+  int64_t columns_ = 1;   // of these, or of vectors of them, that a term has at its places
 };
 
 // One loop for each axis, in their order, and one over all terms?
@@ -378,26 +421,49 @@ bool HasPlainLoops(const ScheduledStage& stage) {
     const Loop& loop = stage.loops[i];
     const Expr& value = stage.values[i];
     const bool is_own = value->op == Op::kVar ? value->var == loop.var : loop.var->extent == 1;
-    if (loop.reduce || !is_own) return false;
+    if (loop.reduce || loop.kind != LoopKind::kSerial || !is_own) return false;
   }
   return stage.loops.back().reduce && stage.loops.back().var->extent == ExtentOf(stage.reduce_axes);
+}
+
+// Notes a failure where the stage cannot be scattered any more.
+bool IsScattered(KernelContext& context, int s) {
+  const ScheduledStage& here = context.stage(s);
+  if (!HasPlainLoops(here)) {
+    context.Fail(absl::StrCat("the terms of ", here.name(), " are shared out by scatter: ",
+                              "its loops must be one for each axis, as they were made, and ",
+                              "one of all that it reduces (fuse)"));
+    return false;
+  }
+  for (int member : context.Together(s)) {
+    if (!ScatteredTermsOf(context.stage(member)).empty()) continue;
+    context.Fail(absl::StrCat(context.stage(member).name(), " is not scattered any more"));
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
 
 Stmt EmitScatter(KernelContext& context, int s, const Assumptions& assumptions) {
-  const ScheduledStage& here = context.stage(s);
-  if (!HasPlainLoops(here)) {
-    return context.Fail(absl::StrCat("the terms of ", here.name(), " are shared out by scatter: ",
-                                     "its loops must be one for each axis, as they were made, and ",
-                                     "one of all that it reduces (fuse)"));
+  if (!IsScattered(context, s)) return Seq({});
+  const int64_t unroll = context.stage(s).Note<Scatter>()->unroll;
+  const Sharers sharers{context.thread->extent, VarExpr(context.thread)};
+  return Seq(Scatterer(context, s, assumptions, sharers, unroll, /*vector=*/1).Emit());
+}
+
+std::vector<Stmt> EmitScatterInMemory(KernelContext& context, int s, const Var& block) {
+  if (!IsScattered(context, s)) return {};
+  const auto& scatter = *context.stage(s).Note<ScatterInMemory>();
+  if (WidestUpdate(context.schedule, context.stage(s)) % scatter.vector != 0) {
+    context.Fail(absl::StrCat(scatter.vector, " elements of ", context.stage(s).name(),
+                              " are not added to at once any more"));
+    return {};
   }
-  for (int member : context.Together(s)) {
-    if (ScatteredTermsOf(context.stage(member)).empty()) {
-      return context.Fail(absl::StrCat(context.stage(member).name(), " is not scattered any more"));
-    }
-  }
-  return Scatterer(context, s, assumptions).Emit();
+  const Expr thread = VarExpr(block) * Int(scatter.threads) + VarExpr(context.thread);
+  return Scatterer(context, s, {}, {scatter.blocks * scatter.threads, thread}, scatter.unroll,
+                   scatter.vector)
+      .Emit();
 }
 
 }  // namespace heddle::search_space

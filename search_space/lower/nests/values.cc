@@ -144,7 +144,9 @@ Expr Resolver::ResolveLoad(const Expr& load, Known& known) {
     }
     indices.push_back(index);
   }
-  const Expr safe = Load(global->second, std::move(indices));
+  Expr safe = Load(global->second, std::move(indices));
+  const bool is_whole = global->second->dtype != load->buffer->dtype;  // as in FromStorage
+  if (is_whole) safe = ToType(load->buffer->dtype, safe);
   return condition == nullptr ? safe : Select(condition, safe, Float(0, safe->type));
 }
 

@@ -88,8 +88,10 @@ class LoopVectorizer {
     if (store->buffer == nullptr) return nullptr;
     if (condition != nullptr && !IsUniform(condition, lane_)) return nullptr;
     auto wide = MakeNode<StmtNode>(*store);
-    const bool is_async = store->kind == StmtNode::Kind::kIntrin;
-    wide->value = Widen(store->value);
+    const bool is_update =
+        store->kind == StmtNode::Kind::kIntrin && store->intrinsic == Intrinsic::kAtomicCombine;
+    const bool is_async = store->kind == StmtNode::Kind::kIntrin && !is_update;
+    if (!is_update) wide->value = Widen(store->value);
     if (IsWide(*store->buffer, store->indices, lane_)) {
       wide->lanes = static_cast<int>(lane_->extent);
       any_ = any_ || !is_async;

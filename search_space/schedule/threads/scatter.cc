@@ -9,14 +9,15 @@
 
 namespace heddle::search_space {
 
+// The least divisor of `threads` that is not less, looked for from both of its ends.
 int64_t Scatter::ThreadsOfTerm(int64_t threads, int64_t columns) {
-  int64_t along = std::min(threads, columns);
-  while (threads % along != 0) ++along;
-  return along;
+  const int64_t least = std::min(threads, columns);
+  int64_t divisor = least, quotient = threads / least;
+  while (threads % divisor != 0 && threads % quotient != 0) ++divisor, --quotient;
+  return threads % divisor == 0 ? divisor : threads / quotient;
 }
 
-absl::Status Scatter::CheckAt(const Schedule& schedule, const ScheduledStage& here) const {
-  constexpr int64_t kMostUnrolled = 64;
+absl::Status Scatter::CheckStages(const Schedule& schedule, const ScheduledStage& here) {
   const std::vector<ScatteredTerms> first = ScatteredTermsOf(here);
   for (const ScheduledStage* s : schedule.Together(here)) {
     const std::vector<ScatteredTerms> terms = ScatteredTermsOf(*s);
@@ -34,14 +35,22 @@ absl::Status Scatter::CheckAt(const Schedule& schedule, const ScheduledStage& he
                                  "; atomic updates are of float32"));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status Scatter::CheckUnroll(int64_t unroll) {
+  constexpr int64_t kMost = 64;
+  if (unroll >= 1 && unroll <= kMost) return absl::OkStatus();
+  return Refuse(absl::StrCat(kName, " wants 1 to ", kMost, " terms at a time"));
+}
+
+absl::Status Scatter::CheckAt(const Schedule& schedule, const ScheduledStage& here) const {
+  HEDDLE_RETURN_IF_ERROR(CheckStages(schedule, here));
   if (here.scope != Scope::kShared || here.consumer >= 0) {
     return Refuse(absl::StrCat("scatter wants a stage in scope shared before its compute_at; ",
                                stage, " is not one"));
   }
-  if (unroll < 1 || unroll > kMostUnrolled) {
-    return Refuse(absl::StrCat("scatter wants 1 to ", kMostUnrolled, " terms at a time"));
-  }
-  return absl::OkStatus();
+  return CheckUnroll(unroll);
 }
 
 }  // namespace heddle::search_space

@@ -16,6 +16,9 @@ struct Scatter {
 
   // Of a block, that have the columns of one term: elements at its place along other axes.
   static int64_t ThreadsOfTerm(int64_t threads, int64_t columns);
+  // Are the stages of a nest scattered, all along the same axes, and in float32?
+  static absl::Status CheckStages(const Schedule& schedule, const ScheduledStage& here);
+  static absl::Status CheckUnroll(int64_t unroll);
 
   HEDDLE_ANNOTATION(Scatter, "scatter", stage, unroll);
 };

@@ -139,6 +139,10 @@ class ScheduleWriter {
   void Scatter(const StageRef& s, int64_t unroll) {
     Apply(search_space::Scatter{s.name(), unroll});
   }
+  void ScatterInMemory(const StageRef& s, int64_t blocks, int64_t threads, int64_t unroll,
+                       int64_t vector) {
+    Apply(search_space::ScatterInMemory{s.name(), blocks, threads, unroll, vector});
+  }
   void SkipMasked(const StageRef& s) { Apply(search_space::SkipMasked{s.name()}); }
   void Pipeline(const LoopRef& l, PipelineKind kind, int64_t depth) {
     Apply(search_space::Pipeline{l.stage.name(), l.name(), kind, depth});

@@ -412,12 +412,10 @@ void Factor::WriteTile(ScheduleWriter& w, const StageRef& stage, int64_t threads
   w.Fetch(stage, threads, vector);
 }
 
-void MatrixKernel::WriteLines(ScheduleWriter& w, size_t factor, const StageRef& stage,
-                              int64_t threads, const LoopRef& at, int64_t span) const {
-  const Factor& f = factors[factor];
-  f.WriteTile(w, stage, threads, at);
-  const auto inner = std::find(f.axes.begin(), f.axes.end(), f.inner) - f.axes.begin();
-  const auto axis = static_cast<size_t>(inner);
+void Factor::WriteLines(ScheduleWriter& w, const StageRef& stage, int64_t threads,
+                        const LoopRef& at, int64_t span) const {
+  WriteTile(w, stage, threads, at);
+  const auto axis = static_cast<size_t>(std::find(axes.begin(), axes.end(), inner) - axes.begin());
   const Schedule& schedule = w.schedule();
   const auto number = static_cast<size_t>(schedule.FindStage(stage.tensor.get()));
   if (schedule.stages()[number].extent[axis] != span) w.BlockLayout(stage, axis, span);

@@ -41,6 +41,9 @@ struct Factor {
   // instructions read it without conflicts.
   void WriteTile(ScheduleWriter& w, const StageRef& stage, int64_t threads,
                  const LoopRef& at) const;
+  // The same in lines of `span` elements, as instructions of warpgroups read it.
+  void WriteLines(ScheduleWriter& w, const StageRef& stage, int64_t threads, const LoopRef& at,
+                  int64_t span) const;
 };
 
 // Has each warp read what it multiplies of `tile`, an operand of `sum`, at a loop: a fragment whose
@@ -115,9 +118,6 @@ struct MatrixKernel {
   // reduction? Neither may be.
   bool IsAlongOwn(size_t factor) const { return factors[factor].inner == factors[factor].own; }
   bool IsAlongDepth(size_t factor) const { return factors[factor].inner == DepthAxis(); }
-  // As Factor::WriteTile, in lines of `span` elements, as instructions of warpgroups read it.
-  void WriteLines(ScheduleWriter& w, size_t factor, const StageRef& stage, int64_t threads,
-                  const LoopRef& at, int64_t span) const;
 
  private:
   void FindParts(const ProgramShape& program, const ScheduledStage& sum, const Operands& operands);

@@ -167,8 +167,8 @@ void WarpgroupRollingPlan::WriteRootProduct(ScheduleWriter& w, const RollingTile
   const StageRef sum = Kernel().reduction;
   TileProduct(w, sum, t.root, RowAxis(), ColumnAxis(), outer, parts, k);
   const size_t number = 1 - chain_.weights_number;
-  chain_.root.WriteLines(w, number, values, t.threads(), root.iterations,
-                         LineOf(chain_.root, number, ShapeOf(t.root).n, t.terms));
+  chain_.root.factors[number].WriteLines(w, values, t.threads(), root.iterations,
+                                         LineOf(chain_.root, number, ShapeOf(t.root).n, t.terms));
 }
 
 void WarpgroupRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
@@ -179,10 +179,10 @@ void WarpgroupRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, 
   TileProduct(w, sum, t.scores, chain_.queries().own, chain_.keys().own, {step}, {}, k);
   const size_t number = chain_.queries_number;
   const MatrixShape& shape = ShapeOf(t.scores);
-  product.WriteLines(w, 1 - number, keys, t.threads(), root.iterations,
-                     LineOf(product, 1 - number, shape.n, product.Depth()));
-  product.WriteLines(w, number, queries, t.threads(), root.thread,
-                     LineOf(product, number, shape.m, product.Depth()));
+  product.factors[1 - number].WriteLines(w, keys, t.threads(), root.iterations,
+                                         LineOf(product, 1 - number, shape.n, product.Depth()));
+  product.factors[number].WriteLines(w, queries, t.threads(), root.thread,
+                                     LineOf(product, number, shape.m, product.Depth()));
 }
 
 }  // namespace

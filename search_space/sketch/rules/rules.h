@@ -34,6 +34,8 @@ extern const SketchRule kStridedRowsRule;
 // Reductions of scattered terms, such as histograms and sums by groups, which threads of a block
 // add where they belong.
 extern const SketchRule kScatterRule;
+// The same of more places than a block can hold: in the device's memory.
+extern const SketchRule kScatterInMemoryRule;
 // Reductions of prefixes, such as cumulative sums, of rows or columns that threads hold whole.
 extern const SketchRule kPrefixRule;
 // Reductions that read one another's results along the same rows, such as attention, in one kernel.

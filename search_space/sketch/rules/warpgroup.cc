@@ -174,7 +174,7 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
   w.Tensorize(sum, m64, n, k16);
   w.Unroll(step);
   for (size_t i = 0; i < 2; ++i) {
-    kernel_.WriteLines(w, i, begun.factors[i], t.threads, tiles, BlockOf(t, i));
+    kernel_.factors[i].WriteLines(w, begun.factors[i], t.threads, tiles, BlockOf(t, i));
   }
   const bool copies = values[pipeline_] > 1;
   w.Pipeline(tiles,

@@ -46,6 +46,7 @@ std::vector<Sample> Samples() {
           {"padded_copy", tests::PaddedCopy()},
           {"prefixes", tests::Prefixes()},
           {"atomics", tests::Atomics()},
+          {"updates", tests::Updates()},
           {"moving_copy", tests::MovingCopy()},
           {"matmul", tests::Matmul(tests::Fetch::kRegisters)},
           {"matmul_async", tests::Matmul(tests::Fetch::kAsync)}};
@@ -133,7 +134,7 @@ std::string HashOfGoldens() {
 }
 
 TEST(Codegen, OtherSourceOrStepsAreAnotherVersion) {
-  constexpr int kVersion = 29;
+  constexpr int kVersion = 30;
   constexpr char kHash[] = "e6c7a1e0983e52dd";
   EXPECT_EQ(kVersion, kGeneratorVersion) << "say here what it stands for: " << HashOfGoldens();
   EXPECT_EQ(HashOfGoldens(), kHash)
@@ -208,6 +209,41 @@ TEST(Codegen, BulkCopiesTakeTensorMaps) {
   ASSERT_TRUE(binary.ok()) << binary.status();
   EXPECT_FALSE(binary->resources.serialized) << binary->log;
   EXPECT_THAT(binary->ptx, HasSubstr("cp.async.bulk.tensor.2d.shared::cluster.global"));
+}
+
+TEST(Codegen, SeveralElementsAreAddedToAtOnce) {
+  const Target target = *FindTarget("h100");
+  const std::string text = Source(tests::Updates(4), target);
+  EXPECT_THAT(text, HasSubstr("red.global.add.v4.f32"));
+  EXPECT_THAT(Source(tests::Updates(), target), Not(HasSubstr("red.global")));
+  HEDDLE_NEEDS("nvrtc", FindNvrtc().ok(), FindNvrtc().status().message());
+  const auto binary = CompileCuda(text, "updates", target.arch);
+  ASSERT_TRUE(binary.ok()) << binary.status();
+  EXPECT_THAT(binary->ptx, HasSubstr("red.global.add.v4.f32"));
+}
+
+// Sums of floats alone depend on the order of their terms, and what is computed of them.
+TEST(Codegen, LaunchesSayWhatIsRoundedAnew) {
+  using Names = std::vector<std::string>;
+  const auto anew = [](const Program& program) {
+    std::vector<Names> names;
+    for (const KernelSource& k : GenerateSource(program, OpenClTarget(), "")) {
+      names.push_back(k.launch.rounded_anew);
+    }
+    return names;
+  };
+  EXPECT_EQ(anew(tests::Atomics()), (std::vector<Names>{{"B"}}));
+  EXPECT_EQ(anew(tests::Updates()), (std::vector<Names>{{"B", "C", "D", "E"}}));
+  EXPECT_EQ(anew(tests::Matmul(tests::Fetch::kRegisters)), (std::vector<Names>{{}}));
+  Program counts = tests::Updates();
+  counts.kernels[0].body = Seq({counts.kernels[0].body->body[1], counts.kernels[0].body->body[2]});
+  EXPECT_EQ(anew(counts), (std::vector<Names>{{}}));
+  // C = A + B in front of the updates of B, and behind them.
+  Program chain = tests::Updates();
+  const Kernel reader = tests::VectorAdd().kernels[0];
+  chain.kernels.insert(chain.kernels.begin(), reader);
+  chain.kernels.push_back(reader);
+  EXPECT_EQ(anew(chain), (std::vector<Names>{{}, {"B", "C", "D", "E"}, {"C"}}));
 }
 
 TEST(Codegen, OpenClCompilesEverySample) {

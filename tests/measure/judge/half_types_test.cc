@@ -123,7 +123,7 @@ class HalfTypesOnOpenCl : public testing::Test {
 
   void ExpectRight(Validator& validator, const Program& point) {
     auto workspaces = validator.AllocateWorkspaces(point.workspaces);
-    const Verdict verdict = validator.Validate(*Loaded(point), *workspaces);
+    const Verdict verdict = validator.Validate(*Loaded(point), *workspaces, /*rounded_anew=*/{});
     EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
   }
 
@@ -179,7 +179,8 @@ TEST_F(HalfTypesOnOpenCl, TheValidatorSeesALostTermAndRightPointsPass) {
     const Program naive = *LowerSteps(program, NaiveSteps(*program));
     ExpectRight(*validator, naive);
     auto workspaces = validator->AllocateWorkspaces(naive.workspaces);
-    const Verdict lost = validator->Validate(*Loaded(naive, "< 512", "< 511"), *workspaces);
+    const Verdict lost =
+        validator->Validate(*Loaded(naive, "< 512", "< 511"), *workspaces, /*rounded_anew=*/{});
     EXPECT_EQ(lost.outcome, Outcome::kWrongAnswer) << lost.detail;
     for (const Program& point : Points(program, device_->info().target, 3)) {
       ExpectRight(*validator, point);

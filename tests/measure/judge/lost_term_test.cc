@@ -82,12 +82,12 @@ class LostTermTest : public testing::TestWithParam<int64_t> {
     ASSERT_TRUE(status.ok()) << status;
     for (Variant variant : {kRight, kAnotherOrder}) {
       auto candidate = Load(variant);
-      const Verdict verdict = validator_->Validate(*candidate, workspaces_);
+      const Verdict verdict = validator_->Validate(*candidate, workspaces_, /*rounded_anew=*/{});
       EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
     }
     for (Variant variant : wrong) {
       auto candidate = Load(variant);
-      const Verdict verdict = validator_->Validate(*candidate, workspaces_);
+      const Verdict verdict = validator_->Validate(*candidate, workspaces_, /*rounded_anew=*/{});
       EXPECT_EQ(verdict.outcome, Outcome::kWrongAnswer) << "variant " << variant;
       // As the reference it is compared with the definition, on the same inputs.
       status = validator_->SetReference(*candidate, workspaces_);

@@ -145,7 +145,7 @@ TEST_F(TF32OnOpenCl, TheValidatorSeesALostTermAndRightPointsPass) {
     const Program naive = *LowerSteps(program, NaiveSteps(*program));
     const auto validate = [&](const Program& point, LoadedProgram& loaded) {
       auto workspaces = validator->AllocateWorkspaces(point.workspaces);
-      return validator->Validate(loaded, *workspaces);
+      return validator->Validate(loaded, *workspaces, /*rounded_anew=*/{});
     };
     auto workspaces = validator->AllocateWorkspaces(naive.workspaces);
     ASSERT_TRUE(validator->SetReference(*Loaded(naive), *workspaces).ok());
@@ -179,7 +179,7 @@ TEST_F(TF32OnOpenCl, RoundedFactorsPass) {
   const auto space = SearchSpace::Create(program, device_->info().target);
   const Program point = *space->Lower(space->Default());
   auto own = validator->AllocateWorkspaces(point.workspaces);
-  const Verdict verdict = validator->Validate(*Loaded(point), *own);
+  const Verdict verdict = validator->Validate(*Loaded(point), *own, /*rounded_anew=*/{});
   EXPECT_EQ(verdict.outcome, Outcome::kOk) << verdict.detail;
 }
 

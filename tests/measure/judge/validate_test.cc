@@ -173,7 +173,7 @@ class ValidateTest : public testing::Test {
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     return *std::move(loaded);
   }
-  Verdict Try(const std::string& body) {
+  Verdict Try(const std::string& body, const std::set<std::string>& rounded_anew = {}) {
     if (!referenced_) {
       auto naive = Build("  b[i] = a[i] + a[i + 1] + a[i + 2];");
       absl::Status status = validator_->SetReference(*naive, workspaces_);
@@ -181,7 +181,7 @@ class ValidateTest : public testing::Test {
       referenced_ = true;
     }
     candidate_ = Build(body);
-    return validator_->Validate(*candidate_, workspaces_);
+    return validator_->Validate(*candidate_, workspaces_, rounded_anew);
   }
 
   std::unique_ptr<TamperedDevice> device_;
@@ -220,6 +220,22 @@ TEST_F(ValidateTest, ADifferentSecondRunIsSeen) {
       Try("  float s = a[i] + a[i + 1] + a[i + 2];\n"
           "  b[i] = b[i] == s && i == 3 ? s + 1 : s;");
   EXPECT_EQ(verdict.outcome, Outcome::kWrongAnswer);
+  EXPECT_NE(verdict.detail.find("[3]"), std::string::npos) << verdict.detail;
+}
+
+// Where sums are made in an order that differs, another run may be rounded in another way, and has
+// to be right by itself.
+TEST_F(ValidateTest, ARunThatIsRoundedAnewIsJudgedByItself) {
+  const std::string sum = "  float s = a[i] + a[i + 1] + a[i + 2];\n";
+  const std::string rounded = sum + "  b[i] = b[i] == s ? nextafter(s, 10.0f) : s;";
+  const std::set<std::string> output = {program_.stages[0].name()};
+  EXPECT_EQ(Try(rounded).outcome, Outcome::kWrongAnswer);
+  EXPECT_EQ(Try(rounded, {"another"}).outcome, Outcome::kWrongAnswer);
+  EXPECT_EQ(Try(rounded, output).outcome, Outcome::kOk);
+  EXPECT_EQ(validator_->CheckAfterTiming(false).outcome, Outcome::kOk);
+  const Verdict verdict = Try(sum + "  b[i] = b[i] == s && i == 3 ? s + 1 : s;", output);
+  EXPECT_EQ(verdict.outcome, Outcome::kWrongAnswer);
+  EXPECT_NE(verdict.detail.find("run again"), std::string::npos) << verdict.detail;
   EXPECT_NE(verdict.detail.find("[3]"), std::string::npos) << verdict.detail;
 }
 

@@ -104,7 +104,9 @@ void WithSpoiled(const search_space::Operator& op, const std::string& shape,
   Workspaces workspaces = *(*validator)->AllocateWorkspaces(naive.workspaces);
   const absl::Status reference = (*validator)->SetReference(**loaded, workspaces);
   ASSERT_TRUE(reference.ok()) << reference;
-  const auto validate = [&] { return (*validator)->Validate(**loaded, workspaces); };
+  const auto validate = [&] {
+    return (*validator)->Validate(**loaded, workspaces, /*rounded_anew=*/{});
+  };
   const Verdict right = validate();
   EXPECT_EQ(right.outcome, Outcome::kOk) << right.detail;
   body({device, naive, validate});

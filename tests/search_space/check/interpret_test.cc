@@ -92,6 +92,26 @@ TEST(Interpret, AtomicUpdates) {
   }
 }
 
+// Those of global memory go with one another, too, on what a kernel before them stored.
+TEST(Interpret, AtomicUpdatesOfGlobalMemory) {
+  TensorValues values;
+  for (int i = 0; i < 32; ++i) values["A"].push_back(i);
+  for (const int lanes : {1, 4}) {
+    const Program updates = Updates(lanes);
+    TensorValues got = values;
+    const absl::Status status = Interpret(updates, got, {.seed = 1});
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(got["C"], (std::vector<double>{112, 120, 128, 136}));
+    Program without = updates;
+    without.kernels.erase(without.kernels.begin());
+    EXPECT_THAT(Report(without), HasSubstr("atomic update of C"));
+    // A store beside them is of nobody knows when.
+    Program racing = updates;
+    racing.kernels[1].body = Seq({racing.kernels[0].body, racing.kernels[1].body});
+    EXPECT_THAT(Report(racing), HasSubstr("wrote in the same kernel"));
+  }
+}
+
 TEST(Interpret, RemovedWaitLeavesCopiesPending) {
   const auto p = Remove(Matmul(Staging::kAsync), Removal::kAsyncWait, 0);
   ASSERT_TRUE(p.has_value());

@@ -178,8 +178,17 @@ TEST(Verify, AtomicUpdates) {
   };
   EXPECT_EQ(Report(with(nullptr, Combiner::kMax)), "");
   EXPECT_THAT(Report(with(nullptr, Combiner::kNone)), HasSubstr("an atomic update of 1 elements"));
-  const BufferRef global = Histogram().outputs[0];
-  EXPECT_THAT(Report(with(global, Combiner::kSum)), HasSubstr("one float32 in shared memory"));
+  const Program updates = Updates();
+  EXPECT_EQ(Report(updates), "");
+  EXPECT_EQ(Report(Updates(4), *FindTarget("h100")), "");
+  EXPECT_THAT(Report(Updates(4), *FindTarget("a100")), HasSubstr("adds to no 4 elements"));
+  EXPECT_THAT(Report(WithBody(updates,
+                              [](const Stmt& s) -> Stmt {
+                                if (s->kind != StmtNode::Kind::kIntrin) return nullptr;
+                                return AtomicCombine(s->combiner, F32("r", Scope::kLocal, {4}),
+                                                     {Int(0)}, s->value);
+                              })),
+              HasSubstr("an atomic update of 1 elements of r"));
 }
 
 TEST(Verify, OverflowingIntegers) {

@@ -1,5 +1,6 @@
 // Reductions of scattered terms, such as histograms and sums by groups: which stages are such, and
 // what the kernels of the scatter rule compute.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -110,6 +111,11 @@ op many_guarded(m, n, k) {
   in I[m]: index(n), W[k]
   out Y[i: n] = sum(r: m) select(i < k, select(I[r] == i, W[i], 0), 0)
 }
+op masked_grad(m, n, d) {
+  in I[m]: index(n), X[m, d], W[m, d]
+  C[r: m, j: d] = select(W[r, j] > 0, X[r, j], 0)
+  out Y[i: n, j: d] = sum(r: m) select(I[r] == i, C[r, j], 0)
+}
 op columns_first(b, n, k, d) {
   in I[b, n]: index(k), X[n, d]
   out Y[z: b, j: d, a: k] = sum(i: n) select(I[z, i] == a, X[i, j], 0)
@@ -147,7 +153,23 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"many_guarded", "m=900,n=1500,k=700", "scatter"},
         Case{"nearest", "n=700,v=150", "scatter"}, Case{"nearest", "n=60,v=10", "scatter"},
         Case{"last", "b=3,n=500,v=40", "scatter"}, Case{"greatest", "n=777,v=12", "scatter"},
-        Case{"columns_first", "b=3,n=200,k=20,d=9", "scatter"}),
+        Case{"columns_first", "b=3,n=200,k=20,d=9", "scatter"},
+        Case{"histogram", "m=3000,n=300", "scatter_in_memory"},
+        Case{"scatter_sum", "m=150,n=77,d=40", "scatter_in_memory"},
+        Case{"scatter_sum", "m=151,n=77,d=6", "scatter_in_memory"},
+        Case{"group_by", "n=2000,g=300", "scatter_in_memory"},
+        Case{"confusion", "n=900,c=17", "scatter_in_memory"},
+        Case{"graph_sum", "n=60,e=200,f=24", "scatter_in_memory"},
+        Case{"masked_max", "b=2,n=100,k=17,d=12", "scatter_in_memory"},
+        Case{"embedding_grad", "b=4,s=50,v=130,d=36", "scatter_in_memory"},
+        Case{"shifted", "m=400,n=300", "scatter_in_memory"},
+        Case{"least", "m=300,n=400", "scatter_in_memory"},
+        Case{"both_ends", "n=100,e=300", "scatter_in_memory"},
+        Case{"nearest", "n=700,v=300", "scatter_in_memory"},
+        Case{"last", "b=3,n=500,v=140", "scatter_in_memory"},
+        Case{"guarded_index", "m=301,n=300,k=11", "scatter_in_memory"},
+        Case{"columns_first", "b=3,n=100,k=20,d=9", "scatter_in_memory"},
+        Case{"masked_grad", "m=150,n=40,d=8", "scatter_in_memory"}),
     [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
 
 // The loops of what is scattered stay as they were, but for one of all that is reduced.
@@ -171,6 +193,83 @@ TEST(ScatterTest, LoopsStayAsTheyWere) {
         absl::StrContains(refused.status().message(), "its loops must be one for each axis"))
         << refused.status();
   }
+}
+
+// What repeats a reduction alone is the same tensor; what makes something of it, what is added up
+// as integers, or what others than its place have a part in, is a kernel behind that.
+TEST(ScatterTest, WhatOnlyRepeatsIsTheSameTensor) {
+  const auto kernels_of = [](const std::string& definition) {
+    const auto program = InstantiatedFrom("op t(m, n) { in I[m]: index(n)" + definition + " }", "t",
+                                          "m=50,n=20", DType::kFloat32);
+    const auto lowered =
+        LowerSteps(program, *ParseSteps("scatter_in_memory(Y.acc, 2, 32, 1, 1)\n"));
+    EXPECT_TRUE(lowered.ok()) << lowered.status();
+    ExpectComputes(*program, *lowered, 1);
+    return lowered->kernels.size();
+  };
+  EXPECT_EQ(kernels_of(", X[m] out Y[i: n] = sum(r: m) select(I[r] == i, X[r], 0)"), 2);
+  EXPECT_EQ(kernels_of(" out Y[i: n] = sum(r: m) select(I[r] == i, 1, 0)"), 3);
+  EXPECT_EQ(kernels_of(", X[m] out Y[i: n] = min(r: m) select(I[r] == i, X[r], 0)"), 4);
+  // Others may read what repeats it.
+  EXPECT_EQ(kernels_of(", X[m] out Y[i: n] = sum(r: m) select(I[r] == i, X[r], 0)\n"
+                       "out Z[i: n, k: 3] = Y[i] * k + X[i]"),
+            3);
+}
+
+// Vectors are of what is left when producers are inlined: every choice within the limits lowers.
+TEST(ScatterTest, WidthsAreThoseBehindInlining) {
+  const auto program =
+      InstantiatedFrom(kOperators, "masked_grad", "m=9000,n=4000,d=64", DType::kFloat32);
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  Rng rng(1);
+  int seen = 0;
+  for (int draw = 0; draw < 100; ++draw) {
+    const Point point = *space.Sample(rng);
+    if (!absl::StartsWith(space.Print(point), "scatter_in_memory: ")) continue;
+    ++seen;
+    EXPECT_TRUE(space.Lower(point).ok()) << space.Print(point);
+  }
+  EXPECT_GT(seen, 10);
+}
+
+// Steps in an order that the rule does not make: they are refused, or do as they say.
+TEST(ScatterTest, StepsBehindScatterInMemory) {
+  const auto lowered = [](const char* name, const char* shape, const std::string& steps) {
+    const auto program = InstantiatedFrom(kOperators, name, shape, DType::kFloat32);
+    auto result = LowerSteps(program, *ParseSteps(steps));
+    if (result.ok()) ExpectComputes(*program, *result, 1);
+    return std::string(result.status().message());
+  };
+  EXPECT_EQ(lowered("shifted", "m=60,n=40",
+                    "split(Y, j, [16])\nbind(Y, j.0, block)\nbind(Y, j.1, thread)\n"
+                    "scatter_in_memory(Y.acc, 2, 64, 1, 1)\nset_scope(Y.acc, shared)\n"
+                    "scatter(Y.acc, 1)\ncompute_at(Y.acc, Y, j.0)\n"),
+            "");
+  EXPECT_THAT(lowered("masked_grad", "m=90,n=40,d=8",
+                      "scatter_in_memory(Y.acc, 2, 64, 2, 4)\ncompute_inline(C)\n"),
+              testing::HasSubstr("not added to at once any more"));
+  EXPECT_THAT(lowered("shifted", "m=60,n=40",
+                      "scatter_in_memory(Y.acc, 2, 64, 1, 1)\nbind(Y.acc, j, block)\n"),
+              testing::HasSubstr("its loops must be one for each axis"));
+}
+
+TEST(ScatterTest, WidestUpdates) {
+  const auto widest = [](const std::string& body, int d) {
+    const auto program = InstantiatedFrom(
+        "op t(m, n, d) { in I[m]: index(n), J[m, d]: index(n), X[m, d], W[d]\n"
+        "out Y[i: n, j: d] = " +
+            body + "\nout Z[r: m, j: d] = X[r, j] + W[j] + J[r, j] + I[r] }",
+        "t", absl::StrCat("m=50,n=20,d=", d), DType::kFloat32);
+    const Schedule schedule(program);
+    return WidestUpdate(schedule, schedule.stages()[0]);
+  };
+  EXPECT_EQ(widest("sum(r: m) select(I[r] == i, X[r, j], 0)", 12), 4);
+  EXPECT_EQ(widest("sum(r: m) select(I[r] == i, X[r, j], 0)", 6), 2);
+  EXPECT_EQ(widest("sum(r: m) select(I[r] == i, X[r, j], 0)", 7), 1);
+  EXPECT_EQ(widest("max(r: m) select(I[r] == i, X[r, j], -1.0e30)", 8), 1);
+  EXPECT_EQ(widest("sum(r: m) select(I[r] == i, 2, 0)", 8), 1);
+  EXPECT_EQ(widest("sum(r: m) select(J[r, j] == i, X[r, j], 0)", 8), 1);
+  EXPECT_EQ(widest("sum(r: m) select(I[r] == i && W[j] > 0, X[r, j], 0)", 8), 1);
 }
 
 // Where all terms are of one place, that one has nothing of others'.

@@ -25,6 +25,9 @@ constexpr double kWarpShare = 0.63;
 constexpr double kSpecialPerCycle = 16;  // special function results a multiprocessor and cycle
 constexpr double kSharedLatency = 30, kGlobalLatency = 600, kBarrierLatency = 30;  // cycles
 constexpr double kLaunchUs = 1.0;
+// Cycles of a multiprocessor's share of the L2 for each sector in which a warp updates elements,
+// and for each element (docs/notebook.md, "Terms that name their place").
+constexpr double kUpdatedSectorCycles = 3.1, kUpdateCycles = 0.6;
 // Asynchronous copies of a warp in a row that keep nobody waiting, and the cycles that each further
 // one of every warp keeps the block's reads waiting (docs/notebook.md, interleaved copies).
 constexpr double kShortBurst = 4, kBurstCycles = 3.5;
@@ -79,6 +82,17 @@ double SharedCycles(const KernelProfile& p) {
   return cycles + p.warpgroup_bytes / kSharedBytesPerCycle;
 }
 
+// Cycles that the L2 needs for the atomic updates of one warp.
+double UpdateCycles(const KernelProfile& p) {
+  double cycles = 0;
+  for (const Access& a : p.accesses) {
+    if (!a.update) continue;
+    cycles +=
+        a.issued * std::max(a.sectors * kUpdatedSectorCycles, a.active * a.lanes * kUpdateCycles);
+  }
+  return cycles;
+}
+
 // Cycles that one block waits, alone on its multiprocessor.
 double LatencyCycles(const KernelProfile& p, double warp_issue_cycles) {
   double cycles = (p.loads_global ? kGlobalLatency : 0) + (p.loads_shared ? kSharedLatency : 0);
@@ -121,6 +135,7 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
       c.waves * (LatencyCycles(p, n.total() * p.warps / kSchedulers) + n.total()) * cycle_us;
   c.terms[Term::kBurst] =
       c.waves * p.bursts * std::max(0.0, p.burst - kShortBurst) * p.warps * kBurstCycles * cycle_us;
+  c.terms[Term::kUpdate] = warps * UpdateCycles(p) * cycle_us;
   c.terms[Term::kLaunch] = kLaunchUs;
   const double warps_per_scheduler = std::max(0.25, c.resident_blocks * p.warps / kSchedulers);
   c.total_us = TotalUs(c.terms, false, warps_per_scheduler);

@@ -42,6 +42,7 @@ struct Access {
   search_space::ExprList indices;
   bool store = false;
   bool async = false;        // half of an asynchronous copy
+  bool update = false;       // atomic, of global memory
   bool bulk = false;         // of a bulk copy, as if the block's threads shared it
   bool conditional = false;  // not all lanes of all executions take part
   int lanes = 1;             // elements a thread and instruction

@@ -335,17 +335,23 @@ void Profiler::WalkWrite(const StmtNode& s) {
   AddAccess(s.buffer, s.indices, s.lanes, true, async);
 }
 
-// Integers are added to by one instruction. Of others compilers write a loop that reads, combines,
-// and writes unless somebody else has written.
+// One instruction updates integers, greatest and least ones (as integers), and sums in global
+// memory. Of the others compilers write a loop that reads, combines, and writes unless somebody
+// else has written.
 void Profiler::WalkAtomicCombine(const StmtNode& s) {
+  using search_space::Combiner;
   constexpr double kOfLoop = 4;  // comparisons and branches
+  const bool is_global = s.buffer->scope == Scope::kGlobal;
+  const bool is_one = s.buffer->dtype == DType::kInt32 || s.combiner == Combiner::kMax ||
+                      s.combiner == Combiner::kMin || (is_global && s.combiner == Combiner::kSum);
   Value(s.value);
-  if (s.buffer->dtype != DType::kInt32) {
+  if (!is_one) {
     Count(p_.instructions.add_mul);
     Count(p_.instructions.integer, kOfLoop);
     AddAccess(s.buffer, s.indices, 1, false, false);
   }
-  AddAccess(s.buffer, s.indices, 1, true, false);
+  AddAccess(s.buffer, s.indices, s.lanes, true, false);
+  p_.accesses.back().update = is_global;
 }
 
 // Each lane names 16 bytes, which go through the banks as those of a wide load do.

@@ -3,50 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/named_place.h"
 
 namespace heddle::search_space {
 namespace {
 
-bool MentionsAnyOf(const Expr& e, const std::vector<Var>& axes) {
-  return std::any_of(axes.begin(), axes.end(),
-                     [&](const Var& axis) { return MentionsAny(e, {axis.get()}); });
-}
-
-// A place along an axis that an index names.
-struct Key {
-  size_t axis;
-  Expr place;
-};
-
-// place == axis, of an axis that has no key yet and a place that depends on the term.
-std::optional<Key> AsKey(const ScheduledStage& stage, const std::vector<Expr>& known,
-                         const Expr& condition) {
-  if (condition->op != Op::kEq || condition->args[0]->type != DType::kInt64) return std::nullopt;
-  const Linear difference = Difference(condition->args[0], condition->args[1]);
-  for (size_t t = 0; t < difference.terms.size(); ++t) {
-    const Term& term = difference.terms[t];
-    if (term.x->op != Op::kVar || term.div != 1 || term.mod != 0) continue;
-    const int axis = stage.FindAxis(term.x->var);
-    if (axis < 0 || std::abs(term.coef) != 1 || known[static_cast<size_t>(axis)] != nullptr) {
-      continue;
-    }
-    Linear place;
-    Linear rest = difference;
-    rest.terms.erase(rest.terms.begin() + static_cast<std::ptrdiff_t>(t));
-    Append(std::move(rest), -term.coef, place);
-    const Expr named = FromLinear(place);
-    if (ReadsIndices(named) && MentionsAnyOf(named, stage.reduce_axes) &&
-        !MentionsAny(named, {term.x->var.get()})) {
-      return Key{static_cast<size_t>(axis), named};
-    }
-  }
-  return std::nullopt;
+std::optional<NamedPlace> PlaceOf(const ScheduledStage& stage, const std::vector<Expr>& known,
+                                  const Expr& condition) {
+  return NamedPlaceOf(stage.axes, stage.reduce_axes, known, condition);
 }
 
 // What a place has of a term under conditions, those under which any place has anything of it
@@ -93,7 +62,7 @@ void AddAddends(const ScheduledStage& stage, Expr value, std::vector<Expr> condi
   const auto has_key = [&] {
     const std::vector<Expr> none(stage.axes.size());
     return std::any_of(conditions.begin(), conditions.end(),
-                       [&](const Expr& c) { return AsKey(stage, none, c).has_value(); });
+                       [&](const Expr& c) { return PlaceOf(stage, none, c).has_value(); });
   };
   TakeSelects(0, value, conditions);
   if (!has_key()) {
@@ -165,7 +134,7 @@ std::vector<Addend> AddendsOf(const ScheduledStage& stage) {
 std::optional<ScatteredTerms> AtPlaces(const ScheduledStage& stage, const Addend& addend) {
   std::vector<Expr> keys(stage.axes.size()), others;
   for (const Expr& condition : addend.matching) {
-    if (const std::optional<Key> key = AsKey(stage, keys, condition)) {
+    if (const std::optional<NamedPlace> key = PlaceOf(stage, keys, condition)) {
       keys[key->axis] = key->place;
     } else {
       others.push_back(condition);

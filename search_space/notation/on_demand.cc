@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "base/parallel.h"
+#include "search_space/notation/one_pass.h"
+#include "search_space/notation/placed_terms.h"
 
 namespace heddle::search_space {
 namespace {
@@ -32,6 +35,15 @@ void ForChunks(int64_t count, int64_t chunk, int threads, const MakeWorker& make
              });
 }
 
+// How many elements a term is evaluated for, where its place is known.
+int64_t ElementsOfTerm(const Stage& stage, const PlacedTerms& placed) {
+  int64_t elements = 1;
+  for (size_t i = 0; i < stage.axes.size(); ++i) {
+    if (!placed.HasKey(i)) elements *= stage.axes[i]->extent;
+  }
+  return elements;
+}
+
 }  // namespace
 
 std::vector<StageCost> CostsOf(const TensorProgram& program) {
@@ -45,8 +57,13 @@ std::vector<StageCost> CostsOf(const TensorProgram& program) {
       costs[static_cast<size_t>(read - program.stages.data())].is_read = true;
     });
     const auto terms = static_cast<double>(ExtentOf(stage.reduce_axes));
-    costs.push_back({static_cast<double>(StageProgram(program, stage).size()) * terms,
-                     stage.is_reduction() || reads_stages, false});
+    const double operations = static_cast<double>(StageProgram(program, stage).size()) * terms;
+    const std::optional<PlacedTerms> placed = PlacedTermsOf(program, stage);
+    const int64_t elements = placed ? ElementsOfTerm(stage, *placed) : stage.tensor->elements;
+    costs.push_back({.operations = operations,
+                     .operations_of_all = operations * static_cast<double>(elements),
+                     .is_remembered = stage.is_reduction() || reads_stages,
+                     .is_placed = placed.has_value()});
   }
   return costs;
 }
@@ -74,8 +91,9 @@ const double* Kept::WholeInput(int input) const {
   return kept.empty() ? nullptr : kept.data();
 }
 
-Scalar Kept::Stage(int stage, int64_t offset) const {
-  const Values& all = stages_[stage];
+Scalar Kept::Stage(int stage, int64_t offset) const { return At(stages_[stage], offset); }
+
+Scalar Kept::At(const Values& all, int64_t offset) {
   const uint8_t flags = all.flags[offset];
   return {all.values[offset], all.magnitudes[offset], (flags & kExact) != 0,
           (flags & kContested) != 0, (flags & kUncertain) != 0};
@@ -93,7 +111,8 @@ void Kept::Keep(const std::set<int>& stages, int threads) {
   int64_t left = kMostOfStages;
   for (const int s : stages) {
     const BufferRef& tensor = program_.stages[s].tensor;
-    if (!costs_[s].is_remembered || !costs_[s].is_read || tensor->elements > left) continue;
+    const bool is_worth = costs_[s].is_placed || (costs_[s].is_remembered && costs_[s].is_read);
+    if (!is_worth || tensor->elements > left) continue;
     left -= tensor->elements;
     KeepStage(s, threads);
   }
@@ -119,6 +138,27 @@ void Kept::KeepStage(int stage, int threads) {
   const auto elements = static_cast<size_t>(program_.stages[stage].tensor->elements);
   Values all{std::vector<double>(elements), std::vector<double>(elements),
              std::vector<uint8_t>(elements)};
+  if (!ComputeTogether(stage, threads, all)) ComputeEach(stage, threads, all);
+  stages_[stage] = std::move(all);
+}
+
+bool Kept::ComputeTogether(int stage, int threads, Values& all) const {
+  const search_space::Stage& own = program_.stages[stage];
+  const std::optional<PlacedTerms> placed = PlacedTermsOf(program_, own);
+  if (!placed) return false;
+  // Elements have the identity of all terms of other places: however many these are, two make the
+  // same of it.
+  const Scalar identity = Exact(IdentityOf(own.combiner, own.body->type)->float_value);
+  const Scalar none = Combined(own.combiner, identity, identity);
+  for (int64_t offset = 0; offset < own.tensor->elements; ++offset) Set(all, offset, none);
+  return OnePass(program_, *this, stage, *placed)
+      .Run(threads, [&](int64_t offset, const Scalar& term) {
+        Set(all, offset, Combined(own.combiner, At(all, offset), term));
+      });
+}
+
+void Kept::ComputeEach(int stage, int threads, Values& all) const {
+  const size_t elements = all.values.size();
   if (elements < kFewElements) {
     OnDemand source(program_, *this);
     for (size_t at = 0; at < elements; ++at) {
@@ -138,7 +178,6 @@ void Kept::KeepStage(int stage, int threads) {
                 };
               });
   }
-  stages_[stage] = std::move(all);
 }
 
 // --------------------------------------------------------------------------------------- OnDemand

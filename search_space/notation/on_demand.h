@@ -20,9 +20,11 @@ using InputElement = std::function<double(int input, int64_t offset)>;
 
 // What it costs to evaluate a stage.
 struct StageCost {
-  double operations = 0;       // instructions of an element, without those of what it reads
-  bool is_remembered = false;  // does an element take more than an expression of inputs?
-  bool is_read = false;        // by another stage
+  double operations = 0;         // instructions of an element, without those of what it reads
+  double operations_of_all = 0;  // the same of all elements, where they are computed together
+  bool is_remembered = false;    // does an element take more than an expression of inputs?
+  bool is_read = false;          // by another stage
+  bool is_placed = false;        // do its terms name their places (placed_terms.h)?
 };
 std::vector<StageCost> CostsOf(const TensorProgram& program);
 
@@ -35,8 +37,9 @@ class Kept {
   const std::vector<StageCost>& costs() const { return costs_; }
 
   // Computes and keeps the inputs of up to some 10^7 elements, and those of `stages` of up to some
-  // 10^8, all together, that others read and that cost more than their inputs. Each element is
-  // computed once, and the same whatever the threads.
+  // 10^8, all together, that others read and that cost more than their inputs, or whose terms name
+  // their places. Of the latter each term is looked at once, of others each element is computed
+  // once, and the same whatever the threads.
   void Keep(const std::set<int>& stages, int threads);
 
   Scalar Input(int input, int64_t offset) const;
@@ -51,9 +54,13 @@ class Kept {
     std::vector<uint8_t> flags;  // kExact and the like
   };
   static constexpr uint8_t kExact = 1, kContested = 2, kUncertain = 4;
+  static Scalar At(const Values& all, int64_t offset);
   static void Set(Values& all, int64_t offset, const Scalar& x);
   void KeepInputs(int threads);
   void KeepStage(int stage, int threads);
+  // All elements of a stage: each by itself, or each term where it belongs; false as OnePass::Run.
+  void ComputeEach(int stage, int threads, Values& all) const;
+  bool ComputeTogether(int stage, int threads, Values& all) const;
   double Made(int input, int64_t offset) const;
 
   const TensorProgram& program_;
@@ -82,6 +89,14 @@ class OnDemand : public Source {
   Scalar Once(int stage, int64_t offset);
   // The same, on so many threads.
   Scalar OnThreads(int stage, int64_t offset, int threads);
+  // As StageEvaluator::Elements, not remembered.
+  void Elements(int stage, int64_t offset, int count, Scalar* elements) {
+    evaluator_.Elements(stage, offset, count, elements);
+  }
+  // What the element has of one term of a reduction.
+  Scalar Term(int stage, int64_t offset, int64_t number) {
+    return evaluator_.Part(stage, offset, number, number + 1);
+  }
 
   // Forgets what is too much to remember.
   void ForgetIfMuch();

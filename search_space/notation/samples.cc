@@ -238,15 +238,16 @@ double OperationsOfAll(const TensorProgram& program) {
   double all = 0;
   for (size_t s = 0; s < costs.size(); ++s) {
     if (costs[s].is_remembered && costs[s].is_read) {
-      all += costs[s].operations * static_cast<double>(program.stages[s].tensor->elements);
+      all += costs[s].operations_of_all;
     }
   }
   return all;
 }
 
-// The stages of which a few elements of an output together need all, where they take long: where
+// The stages that are computed whole for a few elements of an output, where these take long: where
 // they take about as long as all of what lies between them and the inputs, or would forget on the
-// way what they need again.
+// way what they need again. Of those the ones of which all elements are needed, and those that take
+// no longer than what one element of the output needs, since each term is looked at once.
 std::set<int> NeededWhole(const TensorProgram& program, const Stage& output) {
   std::set<int> stages;
   const Need need(program, output);
@@ -255,9 +256,13 @@ std::set<int> NeededWhole(const TensorProgram& program, const Stage& output) {
        need.remembered() <= static_cast<double>(kMostRemembered) / 2)) {
     return stages;
   }
+  const std::vector<StageCost> costs = CostsOf(program);
   for (size_t s = 0; s < program.stages.size(); ++s) {
     const auto elements = static_cast<double>(program.stages[s].tensor->elements);
-    if (kFewestPoints * need.elements(s) >= elements) stages.insert(static_cast<int>(s));
+    if (kFewestPoints * need.elements(s) >= elements ||
+        need.elements(s) * costs[s].operations >= costs[s].operations_of_all) {
+      stages.insert(static_cast<int>(s));
+    }
   }
   return stages;
 }
@@ -379,7 +384,7 @@ std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
     if (!stage.is_output) continue;
     const std::vector<Cluster> clusters = ChoosePoints(program, stage, count, random);
     const Sampler sampler(program, static_cast<int>(s), output++, kept, threads);
-    const bool is_long = !whole.empty() &&
+    const bool is_long = !whole.empty() && !kept.HasStage(static_cast<int>(s)) &&
                          stage.tensor->elements < static_cast<int64_t>(kFewestPoints) &&
                          kept.costs()[s].operations >= kWorthStages;
     const std::vector<SamplePoint> own =

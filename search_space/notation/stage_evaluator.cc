@@ -85,6 +85,19 @@ Scalar StageEvaluator::Part(int index, int64_t offset, int64_t begin, int64_t en
   return total;
 }
 
+void StageEvaluator::Elements(int stage, int64_t offset, int count, Scalar* elements) {
+  Frame& frame = frames_[stage];
+  SetAxes(program_.stages[stage].axes, offset, frame.axes.data());
+  if (Run(frame, count)) {
+    std::copy_n(frame.values.begin(), count, elements);
+    return;
+  }
+  for (int i = 0; i < count; ++i, ++frame.axes.back()) {
+    Run(frame, 1);
+    elements[i] = frame.values[0];
+  }
+}
+
 // The same as term by term: of all that a sample costs most is this.
 Scalar StageEvaluator::SumOfProducts(const Stage& stage, Frame& frame, int64_t terms) {
   const StageProgram::Product& product = *frame.program.product();

@@ -37,6 +37,9 @@ class StageEvaluator {
   Scalar Element(int stage, int64_t offset) { return Part(stage, offset, 0, Terms(stage)); }
   // What a reduction makes of its terms number `begin` to `end`, of which there is one at least.
   Scalar Part(int stage, int64_t offset, int64_t begin, int64_t end);
+  // So many elements of a stage that reduces nothing, neighbours along its last axis from `offset`
+  // on, up to StageProgram::kLanes.
+  void Elements(int stage, int64_t offset, int count, Scalar* elements);
   int64_t Terms(int stage) const;
   // Instructions of an element, beside those of what it reads.
   double OperationsOf(int stage) const;

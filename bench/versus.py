@@ -94,7 +94,8 @@ class Ours:
         t = torch.empty(b['shape'], device=DEV, dtype=DT[b['dtype']])
         if 'index_extent' in b: t.random_(0, b['index_extent'])
         elif b['role'] == 'input': t.normal_()
-        else: t.fill_(float('nan'))
+        elif t.is_floating_point(): t.fill_(float('nan'))
+        else: t.random_()  # a workspace of integers
         return t
 
     def make(self):

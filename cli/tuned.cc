@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "cli/workloads_file.h"
 #include "search_space/notation/notation.h"
@@ -135,8 +136,13 @@ Json ToJson(const Tuned& tuned, const std::string& device, const std::string& l2
 }
 
 std::string NoValidSchedule(const SessionReport& report) {
+  std::vector<std::string> failures;
+  if (!report.failed.empty()) failures.push_back(tuner::FailureCounts(report.failed));
+  if (report.failed_finals > 0) {
+    failures.push_back(absl::StrCat(report.failed_finals, " of the finals, on other inputs"));
+  }
   return absl::StrCat("no valid schedule among ", report.trials, " trials (",
-                      tuner::FailureCounts(report.failed), ")",
+                      absl::StrJoin(failures, ", "), ")",
                       report.last_failure.empty() ? "" : "; the last: ", report.last_failure);
 }
 

@@ -106,15 +106,17 @@ void Kept::Set(Values& all, int64_t offset, const Scalar& x) {
                                            (x.uncertain ? kUncertain : 0));
 }
 
-void Kept::Keep(const std::set<int>& stages, int threads) {
+void Kept::Keep(const std::set<int>& stages, const std::set<int>& in_one_pass, int threads) {
   KeepInputs(threads);
   int64_t left = kMostOfStages;
-  for (const int s : stages) {
+  std::set<int> all = stages;
+  all.insert(in_one_pass.begin(), in_one_pass.end());
+  for (const int s : all) {
     const BufferRef& tensor = program_.stages[s].tensor;
     const bool is_worth = costs_[s].is_placed || (costs_[s].is_remembered && costs_[s].is_read);
     if (!is_worth || tensor->elements > left) continue;
     left -= tensor->elements;
-    KeepStage(s, threads);
+    KeepStage(s, stages.contains(s), threads);
   }
 }
 
@@ -134,11 +136,14 @@ void Kept::KeepInputs(int threads) {
   }
 }
 
-void Kept::KeepStage(int stage, int threads) {
+void Kept::KeepStage(int stage, bool in_any_case, int threads) {
   const auto elements = static_cast<size_t>(program_.stages[stage].tensor->elements);
   Values all{std::vector<double>(elements), std::vector<double>(elements),
              std::vector<uint8_t>(elements)};
-  if (!ComputeTogether(stage, threads, all)) ComputeEach(stage, threads, all);
+  if (!ComputeTogether(stage, threads, all)) {
+    if (!in_any_case) return;
+    ComputeEach(stage, threads, all);
+  }
   stages_[stage] = std::move(all);
 }
 

@@ -39,8 +39,9 @@ class Kept {
   // Computes and keeps the inputs of up to some 10^7 elements, and those of `stages` of up to some
   // 10^8, all together, that others read and that cost more than their inputs, or whose terms name
   // their places. Of the latter each term is looked at once, of others each element is computed
-  // once, and the same whatever the threads.
-  void Keep(const std::set<int>& stages, int threads);
+  // once, and the same whatever the threads. Those of `in_one_pass` are kept, too, unless it turns
+  // out that a look at each term is not enough.
+  void Keep(const std::set<int>& stages, const std::set<int>& in_one_pass, int threads);
 
   Scalar Input(int input, int64_t offset) const;
   const double* WholeInput(int input) const;
@@ -57,7 +58,7 @@ class Kept {
   static Scalar At(const Values& all, int64_t offset);
   static void Set(Values& all, int64_t offset, const Scalar& x);
   void KeepInputs(int threads);
-  void KeepStage(int stage, int threads);
+  void KeepStage(int stage, bool in_any_case, int threads);
   // All elements of a stage: each by itself, or each term where it belongs; false as OnePass::Run.
   void ComputeEach(int stage, int threads, Values& all) const;
   bool ComputeTogether(int stage, int threads, Values& all) const;

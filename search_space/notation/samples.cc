@@ -248,9 +248,8 @@ double OperationsOfAll(const TensorProgram& program) {
 // they take about as long as all of what lies between them and the inputs, or would forget on the
 // way what they need again. Of those the ones of which all elements are needed, and those that take
 // no longer than what one element of the output needs, since each term is looked at once.
-std::set<int> NeededWhole(const TensorProgram& program, const Stage& output) {
+std::set<int> NeededWhole(const TensorProgram& program, const Need& need) {
   std::set<int> stages;
-  const Need need(program, output);
   if (need.operations() < kWorthStages ||
       (kFewestPoints * need.operations() < OperationsOfAll(program) &&
        need.remembered() <= static_cast<double>(kMostRemembered) / 2)) {
@@ -261,6 +260,20 @@ std::set<int> NeededWhole(const TensorProgram& program, const Stage& output) {
     const auto elements = static_cast<double>(program.stages[s].tensor->elements);
     if (kFewestPoints * need.elements(s) >= elements ||
         need.elements(s) * costs[s].operations >= costs[s].operations_of_all) {
+      stages.insert(static_cast<int>(s));
+    }
+  }
+  return stages;
+}
+
+// The stages whose terms name their places, of which a look at each term takes no longer than what
+// `count` elements of an output need of them.
+std::set<int> WorthOnePass(const TensorProgram& program, const Need& need, int64_t count) {
+  std::set<int> stages;
+  const std::vector<StageCost> costs = CostsOf(program);
+  for (size_t s = 0; s < program.stages.size(); ++s) {
+    const double wanted = need.elements(s) * static_cast<double>(count);
+    if (costs[s].is_placed && wanted * costs[s].operations >= costs[s].operations_of_all) {
       stages.insert(static_cast<int>(s));
     }
   }
@@ -368,14 +381,16 @@ std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
                                          int64_t count, uint64_t seed, int64_t max_operations,
                                          int threads) {
   int64_t outputs = 0;
-  std::set<int> whole;
+  std::set<int> whole, in_one_pass;
   for (const Stage& stage : program.stages) {
     if (!stage.is_output) continue;
     ++outputs;
-    whole.merge(NeededWhole(program, stage));
+    const Need need(program, stage);
+    whole.merge(NeededWhole(program, need));
+    in_one_pass.merge(WorthOnePass(program, need, std::min(count, stage.tensor->elements)));
   }
   Kept kept(program, input);
-  if (!whole.empty()) kept.Keep(whole, threads);
+  if (!whole.empty() || !in_one_pass.empty()) kept.Keep(whole, in_one_pass, threads);
   Random random(seed);
   std::vector<SamplePoint> points;
   int output = 0;

@@ -103,6 +103,7 @@ inline Program Updates(int lanes = 1) {
                 For(lane, kind, AtomicCombine(Combiner::kSum, c, {V(lane)}, term, lanes)));
   p.inputs = add.inputs;
   p.kernels.push_back(add.kernels[0]);
+  p.kernels[1].name = "k1_C";
   return p;
 }
 

@@ -388,6 +388,10 @@ absl::Status Session::RunFinals() {
     contender.is_final = true;
     AddPhases(contender.result);
     HEDDLE_RETURN_IF_ERROR(Record(TrialStage::kFinal, contender));
+    if (contender.result.outcome != Outcome::kOk) {
+      ++report_.failed_finals;
+      report_.last_failure = contender.result.detail;
+    }
     if (contender.point == default_key_) report_.default_us = contender.result.time_us;
   }
   std::vector<int64_t> complexity;

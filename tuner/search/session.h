@@ -80,6 +80,7 @@ struct SessionReport {
   int trials = 0, ok = 0;     // of this session, finals not counted
   int since_improvement = 0;  // for SessionOptions of the one that continues it
   std::map<measure::Outcome, int> failed;
+  int failed_finals = 0;          // finalists that were right before, and not in the finals
   std::string last_failure;       // how the last of these failed; empty: none did
   int earlier_trials = 0;         // found in the database
   double earlier_best_us = 0;     // of those; 0 = none was valid

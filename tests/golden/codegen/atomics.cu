@@ -14,28 +14,22 @@ static __device__ __forceinline__ void atomic_prod_f32(float* at, float value) {
   } while (had != seen);
 }
 
-// What is there becomes the max of it and the value, or stays NaN, whatever other threads do
-// meanwhile.
+// What is there becomes the larger of it and the value, or stays NaN, whatever other threads do
+// meanwhile. Bits of floats are in their order as integers: those of negative ones, without a sign,
+// in the reverse order, and behind them all those of a NaN.
 static __device__ __forceinline__ void atomic_max_f32(float* at, float value) {
-  unsigned had = *(volatile unsigned*)at, seen;
-  do {
-    seen = had;
-    const float old = __uint_as_float(seen);
-    if (old >= value || old != old) return;
-    had = atomicCAS((unsigned*)at, seen, __float_as_uint(value));
-  } while (had != seen);
+  const int bits = value == value ? __float_as_int(value) : 0x7fffffff;
+  if (bits >= 0) atomicMax((int*)at, bits);
+  else atomicMin((unsigned*)at, (unsigned)bits);
 }
 
-// What is there becomes the min of it and the value, or stays NaN, whatever other threads do
-// meanwhile.
+// What is there becomes the smaller of it and the value, or stays NaN, whatever other threads do
+// meanwhile. Bits of floats are in their order as integers: those of negative ones, without a sign,
+// in the reverse order, and behind them all those of a NaN.
 static __device__ __forceinline__ void atomic_min_f32(float* at, float value) {
-  unsigned had = *(volatile unsigned*)at, seen;
-  do {
-    seen = had;
-    const float old = __uint_as_float(seen);
-    if (old <= value || old != old) return;
-    had = atomicCAS((unsigned*)at, seen, __float_as_uint(value));
-  } while (had != seen);
+  const int bits = value == value ? __float_as_int(value) : 0xffffffff;
+  if (bits >= 0) atomicMin((int*)at, bits);
+  else atomicMax((unsigned*)at, (unsigned)bits);
 }
 
 extern "C" __global__ void __launch_bounds__(64)

@@ -182,13 +182,11 @@ TEST(Verify, AtomicUpdates) {
   EXPECT_EQ(Report(updates), "");
   EXPECT_EQ(Report(Updates(4), *FindTarget("h100")), "");
   EXPECT_THAT(Report(Updates(4), *FindTarget("a100")), HasSubstr("adds to no 4 elements"));
-  EXPECT_THAT(Report(WithBody(updates,
-                              [](const Stmt& s) -> Stmt {
-                                if (s->kind != StmtNode::Kind::kIntrin) return nullptr;
-                                return AtomicCombine(s->combiner, F32("r", Scope::kLocal, {4}),
-                                                     {Int(0)}, s->value);
-                              })),
-              HasSubstr("an atomic update of 1 elements of r"));
+  Program of_registers = updates;
+  const BufferRef r = F32("r", Scope::kLocal, {4});
+  of_registers.kernels[1].body =
+      Alloc(r, AtomicCombine(Combiner::kSum, r, {Int(0)}, Float(1, DType::kFloat32)));
+  EXPECT_THAT(Report(of_registers), HasSubstr("an atomic update of 1 elements of r"));
 }
 
 TEST(Verify, OverflowingIntegers) {

@@ -54,7 +54,7 @@ void ExpectSame(const TensorProgram& program, const InputElement& input, int thr
   const int stage = StageNamed(program, "S");
   const Kept none(program, input);
   Kept kept(program, input);
-  kept.Keep({stage}, threads);
+  kept.Keep({stage}, {}, threads);
   ASSERT_TRUE(kept.HasStage(stage));
   OnDemand plain(program, none);
   for (int64_t offset = 0; offset < program.stages[stage].tensor->elements; ++offset) {
@@ -217,8 +217,8 @@ TEST(OnePass, IsTheSameForAnyThreads) {
   const InputElement input = InputOf(program);
   const int stage = StageNamed(program, "S");
   Kept one(program, input), several(program, input);
-  one.Keep({stage}, 1);
-  several.Keep({stage}, 3);
+  one.Keep({stage}, {}, 1);
+  several.Keep({stage}, {}, 3);
   for (int64_t offset = 0; offset < 100; ++offset) {
     EXPECT_EQ(one.Stage(stage, offset).value, several.Stage(stage, offset).value);
     EXPECT_EQ(one.Stage(stage, offset).magnitude, several.Stage(stage, offset).magnitude);

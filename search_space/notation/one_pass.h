@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "search_space/ir/tensor_program.h"
+#include "search_space/notation/kept.h"
 #include "search_space/notation/on_demand.h"
 #include "search_space/notation/placed_terms.h"
 

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/parallel.h"
+#include "search_space/notation/keep_stages.h"
+#include "search_space/notation/kept.h"
 #include "search_space/notation/on_demand.h"
 
 namespace heddle::search_space {
@@ -390,7 +392,9 @@ std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
     in_one_pass.merge(WorthOnePass(program, need, std::min(count, stage.tensor->elements)));
   }
   Kept kept(program, input);
-  if (!whole.empty() || !in_one_pass.empty()) kept.Keep(whole, in_one_pass, threads);
+  if (!whole.empty() || !in_one_pass.empty()) {
+    KeepStages(program, whole, in_one_pass, threads, kept);
+  }
   Random random(seed);
   std::vector<SamplePoint> points;
   int output = 0;

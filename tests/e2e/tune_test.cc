@@ -510,6 +510,32 @@ TEST_F(TuneTest, AnOperatorWithIndices) {
   EXPECT_THAT(ran.out, HasSubstr(" 0 wrong"));
 }
 
+// Sums of integers are workspaces of integers, with which a launcher deals, too.
+TEST_F(TuneTest, WorkspacesOfIntegersAreExportedAndRun) {
+  std::ofstream(folder_ / "counts.op") << "op counts(m, n) {\n"
+                                          "  in I[m]: index(n)\n"
+                                          "  out Y[j: n] = sum(r: m) select(I[r] == j, 1, 0)\n"
+                                          "}\n";
+  const std::string counts = "counts --op-file @/counts.op --shape m=5000,n=1500";
+  std::ofstream(folder_ / "steps.txt") << "scatter_in_memory(Y.acc, 4, 64, 2, 1)\n"
+                                          "split(Y, j, [64])\nbind(Y, j.0, block)\n"
+                                          "bind(Y, j.1, thread)\n";
+  const json timed = RunJson("time " + counts + " --device opencl:0 --steps @/steps.txt");
+  EXPECT_EQ(timed["outcome"], "OK") << timed.dump(1);
+  ASSERT_EQ(Run("export " + counts + " --device opencl:0 --steps @/steps.txt --out @/counts").code,
+            0);
+  const json buffers = json::parse(ReadAll(folder_ / "counts/manifest.json"))["buffers"];
+  EXPECT_EQ(buffers.back()["dtype"], "int32");
+  EXPECT_EQ(buffers.back()["role"], "workspace");
+  Ran built =
+      Process({"g++", "-std=c++17", "run.cc", "-lOpenCL", "-o", "run"}, {}, folder_ / "counts")
+          .Wait();
+  ASSERT_EQ(built.code, 0) << built.err;
+  Ran ran = Process({"./run"}, {}, folder_ / "counts").Wait();
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr(" 0 wrong"));
+}
+
 TEST_F(TuneTest, AShapeThatDoesNotFitTheMemoryIsRefusedAtOnce) {
   auto start = std::chrono::steady_clock::now();
   Ran ran = Run("tune matmul --shape m=2000000,n=2000000,k=16 --device opencl:0");

@@ -52,8 +52,10 @@ TEST(Messages, CarryTensorMapsOfALaunch) {
   KernelLaunch launch{.entry = "k", .grid = 2, .block = 128, .dynamic_shared_bytes = 1024};
   launch.arguments = {"A", "C"};
   launch.maps.push_back({"A", 2, {4, 8, 64}, {1024, 128}, {1, 8, 32}, 64});
+  launch.rounded_anew = {"C"};
   const KernelLaunch got = FromProto(ToProto(launch));
   EXPECT_EQ(got.arguments, launch.arguments);
+  EXPECT_EQ(got.rounded_anew, launch.rounded_anew);
   ASSERT_EQ(got.maps.size(), 1u);
   const TensorMap &map = got.maps[0], &sent = launch.maps[0];
   EXPECT_EQ(map.buffer, "A");
@@ -62,6 +64,17 @@ TEST(Messages, CarryTensorMapsOfALaunch) {
   EXPECT_EQ(map.strides, sent.strides);
   EXPECT_EQ(map.box, sent.box);
   EXPECT_EQ(map.swizzle_bytes, 64);
+}
+
+TEST(Messages, CarryWorkspacesOfIntegers) {
+  using namespace search_space;  // NOLINT: a buffer is made of these names
+  const auto got = FromProto(ToProto(MakeBuffer("N", DType::kInt32, Scope::kGlobal, {3, 5})));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)->dtype, DType::kInt32);
+  EXPECT_EQ((*got)->bytes(), 60);
+  worker::Workspace unknown;
+  unknown.set_dtype("int8");
+  EXPECT_FALSE(FromProto(unknown).ok());
 }
 
 TEST(Messages, AnOutcomeOfANewerVersionIsALostWorker) {

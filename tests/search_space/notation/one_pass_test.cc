@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/notation/keep_stages.h"
+#include "search_space/notation/kept.h"
 #include "search_space/notation/on_demand.h"
 #include "search_space/notation/placed_terms.h"
 #include "search_space/notation/samples.h"
@@ -54,7 +56,7 @@ void ExpectSame(const TensorProgram& program, const InputElement& input, int thr
   const int stage = StageNamed(program, "S");
   const Kept none(program, input);
   Kept kept(program, input);
-  kept.Keep({stage}, {}, threads);
+  KeepStages(program, {stage}, {}, threads, kept);
   ASSERT_TRUE(kept.HasStage(stage));
   OnDemand plain(program, none);
   for (int64_t offset = 0; offset < program.stages[stage].tensor->elements; ++offset) {
@@ -217,8 +219,8 @@ TEST(OnePass, IsTheSameForAnyThreads) {
   const InputElement input = InputOf(program);
   const int stage = StageNamed(program, "S");
   Kept one(program, input), several(program, input);
-  one.Keep({stage}, {}, 1);
-  several.Keep({stage}, {}, 3);
+  KeepStages(program, {stage}, {}, 1, one);
+  KeepStages(program, {stage}, {}, 3, several);
   for (int64_t offset = 0; offset < 100; ++offset) {
     EXPECT_EQ(one.Stage(stage, offset).value, several.Stage(stage, offset).value);
     EXPECT_EQ(one.Stage(stage, offset).magnitude, several.Stage(stage, offset).magnitude);

@@ -155,6 +155,16 @@ TEST_F(SessionTest, AFinalistThatTurnsOutWrongDoesNotWin) {
   EXPECT_EQ(report->default_us, 0) << "the default was the one that turned out wrong";
 }
 
+TEST_F(SessionTest, FinalsThatAllFailAreTold) {
+  measurer_.script = [](int) { return Ok(50); };
+  measurer_.finals = [](const std::vector<Step>&) { return Failed(Outcome::kWrongAnswer, "off"); };
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_FALSE(report->best.has_value());
+  EXPECT_EQ(report->failed_finals, report->finalists);
+  EXPECT_EQ(report->last_failure, "off");
+}
+
 TEST_F(SessionTest, TuningAgainContinuesAndProposesNothingTwice) {
   ASSERT_TRUE(Run().ok());
   auto before = ScreenedPoints();

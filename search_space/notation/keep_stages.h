@@ -1,0 +1,23 @@
+// Which elements of a program are computed whole before single ones are. Not for users of the
+// reference.
+#ifndef HEDDLE_SEARCH_SPACE_NOTATION_KEEP_STAGES_H_
+#define HEDDLE_SEARCH_SPACE_NOTATION_KEEP_STAGES_H_
+
+#include <set>
+
+#include "search_space/ir/tensor_program.h"
+#include "search_space/notation/kept.h"
+
+namespace heddle::search_space {
+
+// Computes and keeps the inputs of up to some 10^7 elements, and those of `stages` of up to some
+// 10^8, all together, that others read and that cost more than their inputs, or whose terms name
+// their places. Of the latter each term is looked at once, of others each element is computed once,
+// and the same whatever the threads. Those of `in_one_pass` are kept, too, unless it turns out that
+// a look at each term is not enough.
+void KeepStages(const TensorProgram& program, const std::set<int>& stages,
+                const std::set<int>& in_one_pass, int threads, Kept& kept);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_NOTATION_KEEP_STAGES_H_

@@ -9,7 +9,8 @@ namespace heddle::search_space {
 // of their own that keep the elements in the device's memory: one sets them to the identity, and of
 // the next `blocks` of `threads` each share out the terms, as Scatter has the threads of one block
 // do. Of a term `vector` elements along the last axis are added to at once (WidestUpdate). What
-// reads the reduction alone, element by element, and changes nothing is then the same tensor.
+// only repeats the reduction, element by element and in its type, may be the same tensor
+// (lower.cc).
 struct ScatterInMemory {
   std::string stage;
   int64_t blocks, threads;

@@ -34,7 +34,7 @@ extern const SketchRule kStridedRowsRule;
 // Reductions of scattered terms, such as histograms and sums by groups, which threads of a block
 // add where they belong.
 extern const SketchRule kScatterRule;
-// The same of more places than a block can hold: in the device's memory.
+// The same in the device's memory, of more places perhaps than a block can hold.
 extern const SketchRule kScatterInMemoryRule;
 // Reductions of prefixes, such as cumulative sums, of rows or columns that threads hold whole.
 extern const SketchRule kPrefixRule;

@@ -38,10 +38,12 @@
 #include "search_space/schedule/rewrites/axes/split_dim.h"
 #include "search_space/schedule/rewrites/reductions/contract.h"
 #include "search_space/schedule/rewrites/reductions/expand.h"
+#include "search_space/schedule/rewrites/reductions/hoist_factors.h"
 #include "search_space/schedule/rewrites/reductions/narrow_factors.h"
 #include "search_space/schedule/rewrites/reductions/quotient.h"
 #include "search_space/schedule/rewrites/reductions/recompute.h"
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
+#include "search_space/schedule/rewrites/reductions/rows_first.h"
 #include "search_space/schedule/rewrites/reductions/scan.h"
 #include "search_space/schedule/rewrites/reductions/separate_decay.h"
 #include "search_space/schedule/rewrites/reductions/separate_window.h"
@@ -76,7 +78,7 @@ using Step =
                  FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
                  SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow,
-                 Scatter, ScatterInMemory>;
+                 Scatter, ScatterInMemory, HoistFactors, RowsFirst>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

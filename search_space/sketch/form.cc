@@ -7,6 +7,7 @@
 #include "search_space/schedule/rewrites/axes/permute.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "search_space/schedule/rewrites/axes/split_dim.h"
+#include "search_space/schedule/rewrites/reductions/hoist_factors.h"
 #include "search_space/schedule/rewrites/reductions/quotient.h"
 #include "search_space/schedule/rewrites/reductions/separate_decay.h"
 
@@ -37,6 +38,10 @@ Form FormOf(const std::shared_ptr<const TensorProgram>& program) {
   for (const Stage& s : std::vector<Stage>(form.program->stages)) {
     auto separate = WithSeparateDecay(*form.program, s.name());
     if (separate.ok()) Add(SeparateDecay{s.name()}, std::move(separate), form);
+  }
+  for (const Stage& s : std::vector<Stage>(form.program->stages)) {
+    auto hoisted = WithHoistedFactors(*form.program, s.name());
+    if (hoisted.ok()) Add(HoistFactors{s.name()}, std::move(hoisted), form);
   }
   for (std::vector<AxesToMerge> axes; !(axes = AxesWorthMerging(*form.program)).empty();) {
     for (const auto& [stage, outer, inner] : axes) {

@@ -17,7 +17,8 @@ struct Form {
 };
 // Axes that are read by quotients and remainders are two (split_axis.h), and so are dimensions of
 // inputs that number two things (split_dim.h); sums of prefixes that decay are cumulative sums
-// (separate_decay.h); two axes that are rows of a factor, or that a product and all that reductions
+// (separate_decay.h), and factors that all terms of a sum have are multiplied behind it
+// (hoist_factors.h); two axes that are rows of a factor, or that a product and all that reductions
 // make have together, are one (merge_axes.h); what is divided at fixed places is divided at all
 // (quotient.h); then axes come in the order in which they are read, or, of products' results, in
 // which they can be stored (permute.h).

@@ -89,7 +89,7 @@ void AddForMatrices(const std::shared_ptr<const TensorProgram>& program, const T
                     const Algorithm& algorithm, std::vector<Sketch>& sketches) {
   if (!ShapeOf(WarpInstruction(kPartType)).IsOn(target)) return;
   std::vector<Sketch> added;
-  const auto fused = std::make_shared<const ProgramShape>(FuseKernels(program, algorithm.steps));
+  const auto fused = std::make_shared<const ProgramShape>(FuseChain(program, algorithm.steps));
   for (const SketchRule* rule : {&kRollingRule, &kWarpgroupRollingRule}) {
     if (fused->kernels.empty()) continue;
     const auto plan = PlanOf(*rule, *fused, fused->kernels[0], target);

@@ -16,6 +16,7 @@
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
 #include "search_space/schedule/rewrites/reductions/recompute.h"
+#include "search_space/schedule/rewrites/reductions/rows_first.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/combinations.h"
@@ -111,7 +112,7 @@ void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const
 // All in one kernel whose reductions read one another's results.
 void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target& target,
               std::vector<Sketch>& sketches) {
-  const auto shape = std::make_shared<const ProgramShape>(FuseKernels(program, {}));
+  const auto shape = std::make_shared<const ProgramShape>(FuseChain(program, {}));
   if (shape->kernels.empty()) return;
   const size_t draws = DrawsBeside(sketches);
   for (const SketchRule* rule : {&kChainRule, &kRollingRule, &kWarpgroupRollingRule}) {
@@ -339,6 +340,29 @@ void AddRecomputed(const std::shared_ptr<const TensorProgram>& program, const Ta
   for (Sketch& sketch : added) sketch.name = absl::StrCat("recompute/", sketch.name);
 }
 
+// With reductions over all rows in two (rows_first.h): all that is made of a row in one kernel, and
+// what the rows' results are reduced to behind it.
+void AddRowsFirst(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                  std::vector<Sketch>& sketches) {
+  std::vector<Step> steps;
+  std::set<std::string> ends;
+  for (RowsFirst& step : ReductionsBesideRows(*program)) {
+    ends.insert(NameOfRows(step.stage));
+    steps.emplace_back(std::move(step));
+  }
+  if (steps.empty()) return;
+  const auto shape =
+      std::make_shared<const ProgramShape>(FuseKernelsTogether(program, steps, ends));
+  const std::vector<Plans> plans = PlansOf(*shape, false, target);
+  if (!IsEachMade(plans)) return;
+  const size_t first = sketches.size(), draws = DrawsBeside(sketches);
+  AddCombinations(plans, shape, sketches);
+  for (size_t s = first; s < sketches.size(); ++s) {
+    sketches[s].name = absl::StrCat("rows_first/", sketches[s].name, CompanionsIn(shape->schedule));
+    sketches[s].draws = draws;
+  }
+}
+
 // Has the one kernel fewer rows than the device has multiprocessors, each of many terms?
 bool HasFewLongRows(const ProgramShape& shape, const Target& target) {
   constexpr int64_t kLong = 32 << 10;
@@ -445,6 +469,7 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   AddRecomputed(program, target, sketches);
   AddPlaces(program, target, sketches);
   AddWholeRows(program, target, sketches);
+  AddRowsFirst(program, target, sketches);
   return sketches;
 }
 

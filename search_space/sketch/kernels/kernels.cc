@@ -130,14 +130,15 @@ class ShapeFinder {
     FindKernels();
   }
 
-  // The same of the program as one kernel.
-  void FuseTogether() {
+  // The same of the program as one kernel, but for what reads one of `ends`, by names.
+  void FuseTogether(const std::set<std::string>& ends) {
+    FindBehind(ends);
     InlineOutputs(true);
     int root = -1;
     std::vector<BufferRef> others;
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
       const ScheduledStage& s = schedule_.stages()[i];
-      if (!s.is_output) continue;
+      if (IsBehind(s) || !(s.is_output || ends.contains(s.name()))) continue;
       if (root >= 0 && s.axes.size() < stage(root).axes.size()) {
         others.push_back(s.tensor);
         continue;
@@ -151,12 +152,21 @@ class ShapeFinder {
     }
     MergeReductions(true);
     if (!HasCompanions()) return;
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      const int s = static_cast<int>(i);
+      if (IsBehind(stage(s)) && ShouldInline(s)) InlineStage(s);
+    }
     KernelShape kernel{.root = schedule_.FindStage(leader.get()), .fused = true};
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
       const ScheduledStage& s = schedule_.stages()[i];
-      if (s.is_reduction() && s.leader == nullptr) kernel.reductions.push_back(static_cast<int>(i));
+      const bool is_own = s.is_reduction() && s.leader == nullptr && !IsBehind(s);
+      if (is_own) kernel.reductions.push_back(static_cast<int>(i));
     }
     shape_.kernels.push_back(std::move(kernel));
+    for (size_t i = 0; i < schedule_.stages().size(); ++i) {
+      const int s = static_cast<int>(i);
+      if (IsBehind(stage(s)) && IsKernel(s)) shape_.kernels.push_back(MakeKernel(s));
+    }
   }
 
  private:
@@ -236,12 +246,25 @@ class ShapeFinder {
 
   void Inline() {
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
-      if (ShouldInline(static_cast<int>(i))) {
-        const Step step = ComputeInline{schedule_.stages()[i].name()};
-        if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
-      }
+      if (ShouldInline(static_cast<int>(i))) InlineStage(static_cast<int>(i));
     }
   }
+  void InlineStage(int i) {
+    const Step step = ComputeInline{stage(i).name()};
+    if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
+  }
+
+  // What reads one of `ends`, itself or through others.
+  void FindBehind(const std::set<std::string>& ends) {
+    for (const ScheduledStage& s : schedule_.stages()) {
+      const Tensors reads = ReadsOf(s);
+      const bool is_behind = std::any_of(reads.begin(), reads.end(), [&](const Buffer* tensor) {
+        return ends.contains(tensor->name) || behind_.contains(tensor);
+      });
+      if (is_behind) behind_.insert(s.tensor.get());
+    }
+  }
+  bool IsBehind(const ScheduledStage& s) const { return behind_.contains(s.tensor.get()); }
 
   bool IsKernel(int i) const {
     const ScheduledStage& s = stage(i);
@@ -391,7 +414,9 @@ class ShapeFinder {
     for (size_t i = 0; i < reductions.size(); ++i) {
       for (size_t l = 0; l < i && StageOf(reductions[i]).leader == nullptr; ++l) {
         const ScheduledStage& leader = StageOf(reductions[l]);
-        const bool near = one_kernel || reader(reductions[i]) == reader(reductions[l]);
+        const bool near = one_kernel
+                              ? IsBehind(StageOf(reductions[i])) == IsBehind(StageOf(reductions[l]))
+                              : reader(reductions[i]) == reader(reductions[l]);
         if (near && leader.leader == nullptr &&
             HaveCommon(ReadsOf(StageOf(reductions[i])), ReadsOf(leader))) {
           ComputeTogether(schedule_, shape_.steps, reductions[i], reductions[l]);
@@ -499,6 +524,7 @@ class ShapeFinder {
   bool together_ = false;
   absl::flat_hash_set<const Buffer*> too_large_;
   absl::flat_hash_set<const Buffer*> stored_;  // by KeepApart
+  absl::flat_hash_set<const Buffer*> behind_;  // what FuseTogether leaves to other kernels
   // Of what is not inlined the root of the kernel that computes it, others merged into it.
   absl::flat_hash_map<const Buffer*, const Buffer*> placed_;
 };
@@ -553,10 +579,18 @@ ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
   return shape;
 }
 
-ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program) {
-  ProgramShape shape{{}, Schedule(std::move(program)), {}};
-  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, {}).FuseTogether();
+ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program,
+                                 const std::vector<Step>& algorithm,
+                                 const std::set<std::string>& ends) {
+  ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
+  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, {}).FuseTogether(ends);
   return shape;
+}
+
+ProgramShape FuseChain(const std::shared_ptr<const TensorProgram>& program,
+                       const std::vector<Step>& algorithm) {
+  ProgramShape shape = FuseKernels(program, algorithm);
+  return shape.kernels.empty() ? FuseKernelsTogether(program, algorithm) : shape;
 }
 
 std::set<int> StagesOf(const ProgramShape& shape, const KernelShape& kernel) {

@@ -63,11 +63,19 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
 // axes of the other and that read something in common, then the reductions over the same axes of
 // each kernel. An output that others read is computed again in these, and a reduction is in the
 // kernel of its reader also where an axis of extent 1 is read at 0. The second is without kernels
-// where nothing goes together.
+// where nothing goes together; of `ends`, names of stages, it stores the results, and what reads
+// these has kernels of its own.
 ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
                                  const Partition& partition = {},
                                  const std::vector<Step>& algorithm = {});
-ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program);
+ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program,
+                                 const std::vector<Step>& algorithm = {},
+                                 const std::set<std::string>& ends = {});
+
+// The program as a single kernel for chains of reductions (chain.h), whose outputs beside the last
+// one, such as the statistics of a softmax that its gradient needs, are computed with that one.
+ProgramShape FuseChain(const std::shared_ptr<const TensorProgram>& program,
+                       const std::vector<Step>& algorithm);
 
 // Does the kernel store its reductions' results, or what is computed of them, in parts
 // (split_operand.h)? Then its root has an axis in front of theirs.

@@ -48,6 +48,7 @@ class ChainFinder {
     for (int s : Results()) {
       if (!AddLink(s, chain)) return false;
     }
+    if (!IsEachLinked(chain)) return false;
     if (chain.links.empty() || chain.links.size() > kMostLinks) return false;
     const auto root = TiledOf(root_, last_);
     if (!root.has_value() || !root->reuses || !ReadsLinks(chain)) return false;
@@ -79,7 +80,7 @@ class ChainFinder {
   // element, is inlined.
   bool FindRoot(Chain& chain) {
     for (int i : members_) {
-      if (schedule_.HasCompanions(stage(i)) || (i != root_ && stage(i).is_output)) return false;
+      if (i != root_ && (schedule_.HasCompanions(stage(i)) || stage(i).is_output)) return false;
     }
     if (stage(root_).is_reduction()) return false;
     last_ = ReducedFor(root_);
@@ -120,7 +121,9 @@ class ChainFinder {
   // none reduces over.
   bool Classify() {
     for (int i : members_) {
-      if (IsComputed(i) && !JoinReads(stage(i))) return false;
+      for (const ScheduledStage* s : schedule_.Together(stage(i))) {
+        if (IsComputed(i) && !JoinReads(*s)) return false;
+      }
     }
     std::set<int> reduced;
     for (int i : members_) {
@@ -213,6 +216,15 @@ class ChainFinder {
       link.vector = std::min(link.vector, ElementsOfAccess(run->dtype));
     }
     while (last->extent % link.vector != 0) link.vector /= 2;
+  }
+
+  // Is each reduction a link's or the last? What is computed with the root may have others.
+  bool IsEachLinked(const Chain& chain) const {
+    return std::all_of(members_.begin(), members_.end(), [&](int i) {
+      const auto is_of = [&](const ChainLink& l) { return l.reduction.tensor == stage(i).tensor; };
+      return !stage(i).is_reduction() || i == last_ ||
+             std::any_of(chain.links.begin(), chain.links.end(), is_of);
+    });
   }
 
   // Does the last reduction read a result of another one? Else they are kernels of their own.

@@ -67,6 +67,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"window", "b=1,s=160,d=16,w=20", "rolling_warpgroup:"},
         Case{"grouped", "h=2,g=2,s=64,d=16", "rolling_warpgroup:"},
         Case{"grouped", "h=1,g=2,s=96,d=16", "rolling_warpgroup:"},
+        // The softmax's statistics are outputs, too; weights are divided behind their sum.
+        Case{"with_statistics", "b=2,s=64,d=16"},
+        Case{"with_statistics", "b=1,s=192,d=16", "rolling_warpgroup:"},
+        Case{"with_statistics", "b=2,s=37,d=16", kPadded},
+        Case{"with_statistics", "b=2,s=64,d=16", "chain:"},
+        Case{"float32_with_statistics", "b=2,s=64,d=16", kInParts, kMostErrorInParts},
+        Case{"float32_with_statistics", "b=1,s=96,d=32", kInPartsOfWarpgroups, kMostErrorInParts},
         Case{"float32_weights", "b=2,s=64,d=16", kInParts, kMostErrorInParts},
         Case{"float32_weights", "b=1,s=80,d=24", kInParts, kMostErrorInParts},
         Case{"float32_biased", "h=2,g=2,s=48,d=16", kInParts, kMostErrorInParts},

@@ -1,0 +1,155 @@
+#include "search_space/schedule/rewrites/reductions/rows_first.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "search_space/schedule/editor.h"
+#include "search_space/schedule/rewrites/stage_number.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Shorter rows are one thread's work, for which nothing is combined.
+constexpr int64_t kShortestRow = 16;
+
+using Tensors = absl::flat_hash_set<const Buffer*>;
+
+// What each stage reads, itself and through other stages.
+absl::flat_hash_map<const Buffer*, Tensors> AllReads(const TensorProgram& program) {
+  absl::flat_hash_map<const Buffer*, Tensors> reads;
+  for (const Stage& stage : program.stages) {
+    Tensors all;
+    Visit(stage.body, [&](const Expr& e) {
+      if (e->op != Op::kLoad) return;
+      all.insert(e->buffer.get());
+      const auto through = reads.find(e->buffer.get());
+      if (through != reads.end()) all.insert(through->second.begin(), through->second.end());
+    });
+    reads.emplace(stage.tensor.get(), std::move(all));
+  }
+  return reads;
+}
+
+// Those that are longer than 1.
+std::vector<Var> LongAxes(const std::vector<Var>& axes) {
+  std::vector<Var> all;
+  std::copy_if(axes.begin(), axes.end(), std::back_inserter(all),
+               [](const Var& v) { return v->extent > 1; });
+  return all;
+}
+
+bool IsReducedOver(const Stage& stage, const Var& axis) {
+  return std::find(stage.reduce_axes.begin(), stage.reduce_axes.end(), axis) !=
+         stage.reduce_axes.end();
+}
+
+// The largest elementwise output with rows.
+const Stage* RowsIn(const TensorProgram& program) {
+  const Stage* largest = nullptr;
+  for (const Stage& stage : program.stages) {
+    if (!stage.is_output || stage.is_reduction()) continue;
+    const std::vector<Var> axes = LongAxes(stage.axes);
+    if (axes.size() < 2 || axes.back() != stage.axes.back() || axes.back()->extent < kShortestRow) {
+      continue;
+    }
+    if (largest == nullptr || stage.tensor->elements >= largest->tensor->elements) {
+      largest = &stage;
+    }
+  }
+  return largest;
+}
+
+// The reduced axes that number rows of `rows`, where the reduction is over all of these, in the
+// same order, and all of each row or one element of it.
+std::optional<std::vector<std::string>> AxesOfRows(const Stage& reduction, const Stage& rows) {
+  std::vector<Var> all = LongAxes(reduction.axes);
+  const size_t own = all.size();
+  for (const Var& axis : LongAxes(reduction.reduce_axes)) all.push_back(axis);
+  const std::vector<Var> of_rows = LongAxes(rows.axes);
+  const bool is_of_element = all.size() == of_rows.size();
+  if (own + 1 > of_rows.size() - 1 || (!is_of_element && all.size() + 1 != of_rows.size())) {
+    return std::nullopt;
+  }
+  for (size_t a = 0; a < all.size(); ++a) {
+    if (all[a]->extent != of_rows[a]->extent) return std::nullopt;
+  }
+  std::vector<std::string> axes;
+  for (size_t a = own; a + 1 < of_rows.size(); ++a) axes.push_back(all[a]->name);
+  return axes;
+}
+
+}  // namespace
+
+std::string NameOfRows(const std::string& stage) { return absl::StrCat(stage, ".rows"); }
+
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithRowsFirst(
+    const TensorProgram& program, const std::string& name, const std::vector<std::string>& axes) {
+  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
+  const Stage& stage = program.stages[number];
+  Stage rows{.axes = LongAxes(stage.axes), .combiner = stage.combiner};
+  Stage result = stage;
+  result.reduce_axes.clear();
+  for (const Var& axis : stage.reduce_axes) {
+    const bool is_next =
+        result.reduce_axes.size() < axes.size() && axes[result.reduce_axes.size()] == axis->name;
+    if (is_next) rows.axes.push_back(axis);
+    (is_next ? result.reduce_axes : rows.reduce_axes).push_back(axis);
+  }
+  if (axes.empty() || result.reduce_axes.size() != axes.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " does not reduce over [",
+                                                   absl::StrJoin(axes, ", "), "], in this order"));
+  }
+  if (rows.reduce_axes.empty()) rows.combiner = Combiner::kNone;
+  std::vector<int64_t> shape;
+  ExprList element;
+  const std::vector<Var> before = rows.axes;
+  for (Var& axis : rows.axes) {
+    shape.push_back(axis->extent);
+    element.push_back(VarExpr(axis));
+    axis = MakeVar(axis->name, axis->extent);  // a stage's axes are its own
+  }
+  rows.body = Substitute(stage.body, [&](const Var& v) -> Expr {
+    const auto at = std::find(before.begin(), before.end(), v);
+    if (at != before.end()) return VarExpr(rows.axes[static_cast<size_t>(at - before.begin())]);
+    return v->extent == 1 && !IsReducedOver(rows, v) ? Int(0) : nullptr;
+  });
+  rows.tensor = MakeBuffer(NameOfRows(name), stage.body->type, Scope::kGlobal, std::move(shape));
+  result.body = Load(rows.tensor, std::move(element));
+  auto made = std::make_shared<TensorProgram>(program);
+  made->stages[number] = std::move(result);
+  made->stages.insert(made->stages.begin() + static_cast<std::ptrdiff_t>(number), std::move(rows));
+  return made;
+}
+
+absl::Status RowsFirst::ApplyTo(ScheduleEditor& editor) const {
+  return editor.RewriteProgram(stage, [&](const TensorProgram& program, const std::string& name) {
+    return WithRowsFirst(program, name, axes);
+  });
+}
+
+std::vector<RowsFirst> ReductionsBesideRows(const TensorProgram& program) {
+  std::vector<RowsFirst> found;
+  const Stage* const rows = RowsIn(program);
+  if (rows == nullptr) return found;
+  const auto reads = AllReads(program);
+  const Tensors& of_rows = reads.at(rows->tensor.get());
+  for (const Stage& stage : program.stages) {
+    if (!stage.is_reduction() || of_rows.contains(stage.tensor.get())) continue;
+    const Tensors& own = reads.at(stage.tensor.get());
+    const bool have_common = std::any_of(
+        own.begin(), own.end(), [&](const Buffer* tensor) { return of_rows.contains(tensor); });
+    auto axes = have_common ? AxesOfRows(stage, *rows) : std::nullopt;
+    if (axes.has_value()) found.push_back({stage.name(), *std::move(axes)});
+  }
+  return found;
+}
+
+}  // namespace heddle::search_space

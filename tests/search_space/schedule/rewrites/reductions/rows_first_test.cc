@@ -1,0 +1,127 @@
+// Reductions over all rows in two: what a program becomes, which are worth it, and that a kernel
+// that has the rows computes both.
+#include "search_space/schedule/rewrites/reductions/rows_first.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_join.h"
+#include "search_space/sketch/search_space.h"
+#include "tests/search_space/drawn_points.h"
+#include "tests/search_space/products.h"
+
+namespace heddle::search_space::rows_first_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kOperators = R"(
+op squares(m, n) {
+  in X[m, n], T[m, n]
+  out L[a: 1] = sum(i: m, k: n) (X[i, k] - T[i, k]) * (X[i, k] - T[i, k])
+  out G[i: m, k: n] = 2 * (X[i, k] - T[i, k])
+}
+op cross_entropy(m, n) {
+  in X[m, n], T[m]: index(n)
+  M[i: m] = max(k: n) X[i, k]
+  S[i: m] = sum(k: n) exp((X[i, k] - M[i]) / 4)
+  out L[a: 1] = sum(i: m) (log(S[i]) + M[i] - X[i, T[i]]) / m
+  out G[i: m, k: n] = exp((X[i, k] - M[i]) / 4) / S[i] - select(T[i] == k, 1, 0)
+}
+op of_batches(z, m, n) {
+  in X[z, m, n]
+  out L[p: z] = max(i: m, k: n) abs(X[p, i, k])
+  out G[p: z, i: m, k: n] = X[p, i, k] * 0.5
+}
+op needed(m, n) {
+  in X[m, n]
+  L[a: 1] = sum(i: m, k: n) X[i, k] * X[i, k]
+  out G[i: m, k: n] = X[i, k] * L[0]
+}
+op columns(m, n) {
+  in X[m, n]
+  out B[k: n] = sum(i: m) X[i, k]
+  out G[i: m, k: n] = X[i, k] * 0.5
+}
+op of_others(m, n) {
+  in X[m, n], Z[m, n]
+  out L[a: 1] = sum(i: m, k: n) Z[i, k] * Z[i, k]
+  out G[i: m, k: n] = X[i, k] * 0.5
+}
+)";
+
+std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::string& shape) {
+  return InstantiatedFrom(kOperators, op, shape, DType::kFloat32);
+}
+
+std::string Worth(const std::string& op, const std::string& shape) {
+  return absl::StrJoin(
+      ReductionsBesideRows(*Made(op, shape)), " ",
+      [](std::string* out, const RowsFirst& s) { out->append(ToString(Step(s))); });
+}
+
+TEST(RowsFirstTest, AreThoseOverAllRowsOfAnOutput) {
+  EXPECT_EQ(Worth("squares", "m=8,n=32"), "rows_first(L, [i])");
+  EXPECT_EQ(Worth("cross_entropy", "m=8,n=32"), "rows_first(L, [i])");
+  EXPECT_EQ(Worth("of_batches", "z=3,m=8,n=32"), "rows_first(L, [i])");
+  EXPECT_EQ(Worth("squares", "m=8,n=4"), "");  // short rows
+  EXPECT_EQ(Worth("needed", "m=8,n=32"), "");
+  EXPECT_EQ(Worth("columns", "m=32,n=32"), "");
+  EXPECT_EQ(Worth("of_others", "m=8,n=32"), "");
+}
+
+TEST(RowsFirstTest, ReduceEachRowAndThenAll) {
+  const auto made = WithRowsFirst(*Made("squares", "m=8,n=32"), "L", {"i"});
+  ASSERT_TRUE(made.ok()) << made.status();
+  ASSERT_EQ((*made)->stages.size(), 3);
+  const Stage &rows = (*made)->stages[0], &all = (*made)->stages[1];
+  EXPECT_EQ(rows.name(), "L.rows");
+  EXPECT_EQ(rows.tensor->shape, std::vector<int64_t>({8}));
+  EXPECT_EQ(rows.combiner, Combiner::kSum);
+  EXPECT_EQ(ToString(all.body), "L.rows[i]");
+  EXPECT_TRUE(all.is_output);
+  // Nothing of a row is left to reduce.
+  const auto mean = WithRowsFirst(*Made("cross_entropy", "m=8,n=32"), "L", {"i"});
+  ASSERT_TRUE(mean.ok()) << mean.status();
+  EXPECT_EQ((*mean)->stages[2].combiner, Combiner::kNone);
+}
+
+TEST(RowsFirstTest, OtherAxesAreRefused) {
+  const auto program = Made("squares", "m=8,n=32");
+  EXPECT_THAT(std::string(WithRowsFirst(*program, "L", {"k", "i"}).status().message()),
+              HasSubstr("L does not reduce over [k, i], in this order"));
+  EXPECT_FALSE(WithRowsFirst(*program, "L", {}).ok());
+  EXPECT_FALSE(WithRowsFirst(*program, "G", {"i"}).ok());
+}
+
+TEST(RowsFirstTest, OneKernelComputesBothAndAnotherWhatIsLeft) {
+  for (const auto& [op, shape] : {std::pair("squares", "m=67,n=48"),
+                                  {"cross_entropy", "m=50,n=100"},
+                                  {"of_batches", "z=3,m=20,n=64"}}) {
+    const auto program = Made(op, shape);
+    const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+    const TensorValues inputs = IntegerInputs(*program);
+    TensorValues expected = inputs;
+    EvaluateAll(*program, expected);
+    ForDrawnPoints(space, 8, BeginsWith("rows_first/"), inputs,
+                   [&](const Program& lowered, const TensorValues& got) {
+                     EXPECT_GE(lowered.kernels.size(), 2);
+                     EXPECT_LE(lowered.kernels.size(), 3);  // the last one in parts
+                     for (const char* output : {"L", "G"}) {
+                       for (size_t e = 0; e < expected.at(output).size(); ++e) {
+                         const double value = expected.at(output)[e];
+                         ASSERT_NEAR(got.at(output)[e], value, 1e-5 * (std::abs(value) + 1))
+                             << output << " " << e;
+                       }
+                     }
+                   });
+  }
+}
+
+}  // namespace
+}  // namespace heddle::search_space::rows_first_test

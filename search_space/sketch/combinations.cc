@@ -68,6 +68,7 @@ void AddAllCombinations(std::vector<Plans> plans, const std::shared_ptr<const Pr
 void AddCombinations(const std::vector<Plans>& plans,
                      const std::shared_ptr<const ProgramShape>& shape,
                      std::vector<Sketch>& sketches) {
+  if (!IsEachMade(plans)) return;
   std::vector<Plans> drawn = plans, superseded = plans;
   bool supersedes = false;
   for (size_t k = 0; k < plans.size(); ++k) {
@@ -123,7 +124,7 @@ std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& tar
     if (shape.kernels[k].fused) {
       for (const SketchRule* rule :
            {&kChainRule, &kRollingRule, &kWarpgroupRollingRule, &kMatrixRowPartsRule,
-            &kWarpgroupRowPartsRule, &kMatrixPlacesRule, &kWarpgroupPlacesRule}) {
+            &kWarpgroupRowPartsRule, &kMatrixPlacesRule, &kWarpgroupPlacesRule, &kSitesRule}) {
         if (auto chain = PlanOf(*rule, shape, shape.kernels[k], target)) {
           made.push_back(*std::move(chain));
         }

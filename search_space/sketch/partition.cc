@@ -238,10 +238,11 @@ class KernelEstimate {
   // What the plan is to inline is inlined by then. False where several kernels are merged for which
   // there is no rule.
   bool FindPlace(Place& place) {
-    if (kernel_.reductions.empty()) return true;
     const auto knows = [&](const SketchRule* rule) {
       return rule->apply(shape_, kernel_, target_) != nullptr;
     };
+    if (kernel_.fused && knows(&kSitesRule)) return true;
+    if (kernel_.reductions.empty()) return !kernel_.fused;
     scans_ = knows(&kRowsRule) || knows(&kPrefixRule);
     scatters_ = knows(&kScatterRule);
     if (knows(&kRowsRule) || knows(&kStridedRowsRule)) return true;

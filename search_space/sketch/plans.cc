@@ -90,7 +90,8 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
   for (const KernelShape& kernel : shape.kernels) {
     Plans& made = plans.emplace_back();
     for (const SketchRule* rule : kRules) {
-      if (kernel.fused && !rule->takes_fused_kernels) continue;
+      const bool is_fused = kernel.fused || StoresRows(shape, kernel);
+      if (is_fused && !rule->takes_fused_kernels) continue;
       if (MakesParts(shape, kernel) && !rule->multiplies_matrices) continue;
       const bool has_better =
           std::any_of(made.begin(), made.end(), [](const Plan& p) { return !p.rule->is_fallback; });

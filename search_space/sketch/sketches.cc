@@ -24,6 +24,7 @@
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/matrix_sketches.h"
 #include "search_space/sketch/partition.h"
+#include "search_space/sketch/patterns/sites.h"
 #include "search_space/sketch/plans.h"
 #include "search_space/sketch/rules/rules.h"
 
@@ -38,15 +39,17 @@ void AddTogether(const std::shared_ptr<const TensorProgram>& program, const Targ
                  const std::vector<Plans>& definition, std::vector<Sketch>& sketches) {
   std::vector<Sketch> added;
   size_t kept = sketches.size();
-  for (const bool as_one : {true, false}) {
-    const auto shape = std::make_shared<const ProgramShape>(as_one ? FuseKernelsTogether(program)
-                                                                   : FindKernelsTogether(program));
+  enum class Way : uint8_t { kOneKernel, kRows, kOthers };
+  for (const Way way : {Way::kOneKernel, Way::kRows, Way::kOthers}) {
+    const auto shape = std::make_shared<const ProgramShape>(
+        way == Way::kOneKernel ? FuseKernelsTogether(program)
+                               : FindKernelsTogether(program, {}, {}, way == Way::kRows));
     if (CompanionsIn(shape->schedule).empty() &&
         shape->kernels.size() >= sketches[0].plans.size()) {
       continue;
     }
     const std::vector<Plans> plans = PlansOf(*shape, false, target);
-    if (plans.empty() || plans[0].empty()) continue;
+    if (plans.empty() || !IsEachMade(plans)) continue;
     AddCombinations(plans, shape, added);
     const bool plain = std::any_of(plans.begin(), plans.end(),
                                    [](const Plans& p) { return p[0].rule->is_fallback; });
@@ -124,6 +127,19 @@ void AddChain(const std::shared_ptr<const TensorProgram>& program, const Target&
     chain.draws = is_best ? 4 * draws : draws;
     sketches.push_back(std::move(chain));
   }
+}
+
+// All of it by one thread for each site.
+void AddSites(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+              std::vector<Sketch>& sketches) {
+  const auto shape = std::make_shared<const ProgramShape>(FuseSites(program));
+  if (shape->kernels.empty()) return;
+  const auto plan = PlanOf(kSitesRule, *shape, shape->kernels[0], target);
+  if (!plan.has_value()) return;
+  Sketch of_sites = MakeSketch({{*plan}}, shape, {0});
+  of_sites.draws = DrawsBeside(sketches);
+  absl::StrAppend(&of_sites.name, CompanionsIn(shape->schedule));
+  sketches.push_back(std::move(of_sites));
 }
 
 // A program with kernels of its own for reductions that a kernel had together.
@@ -354,13 +370,16 @@ void AddRowsFirst(const std::shared_ptr<const TensorProgram>& program, const Tar
   const auto shape =
       std::make_shared<const ProgramShape>(FuseKernelsTogether(program, steps, ends));
   const std::vector<Plans> plans = PlansOf(*shape, false, target);
-  if (!IsEachMade(plans)) return;
-  const size_t first = sketches.size(), draws = DrawsBeside(sketches);
-  AddCombinations(plans, shape, sketches);
-  for (size_t s = first; s < sketches.size(); ++s) {
-    sketches[s].name = absl::StrCat("rows_first/", sketches[s].name, CompanionsIn(shape->schedule));
-    sketches[s].draws = draws;
+  const bool are_writable = std::all_of(plans.begin(), plans.end(), [&](const Plans& made) {
+    return !made.empty() && made[0].plan->IsWritable(shape->schedule);
+  });
+  if (!are_writable || !IsEachMade(plans)) return;
+  std::vector<Sketch> added;
+  AddCombinations(plans, shape, added);
+  for (Sketch& sketch : added) {
+    sketch.name = absl::StrCat("rows_first/", sketch.name, CompanionsIn(shape->schedule));
   }
+  AddAsOften(std::move(added), sketches);
 }
 
 // Has the one kernel fewer rows than the device has multiprocessors, each of many terms?
@@ -444,6 +463,7 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   // Where one kernel reads all inputs once there is nothing to divide, unless it computes again.
   const bool has_one_kernel = definition->kernels.size() > 1 && HasOneKernel(sketches);
   AddChain(program, target, sketches);
+  AddSites(program, target, sketches);
   const std::vector<Parted> parted = AddApart(program, target, *definition, sketches);
   const bool is_divided = IsDivisible(*definition)
                               ? !has_one_kernel

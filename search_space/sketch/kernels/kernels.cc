@@ -108,13 +108,14 @@ class ShapeFinder {
       : shape_(shape), schedule_(shape.schedule), partition_(partition) {}
 
   // `together`: with what can be computed together.
-  void Run(bool together) {
+  void Run(bool together, bool joins_rows = true) {
     together_ = together;
+    joins_rows_ = joins_rows;
     std::optional<ProgramShape> unmerged;
     if (!partition_.merged.empty()) {
       unmerged = shape_;
       const Partition others{partition_.apart, partition_.stored, {}};
-      ShapeFinder(*unmerged, others).Run(together);
+      ShapeFinder(*unmerged, others).Run(together, joins_rows);
     }
     if (together_) InlineOutputs(false);
     KeepApart();
@@ -298,8 +299,33 @@ class ShapeFinder {
     });
   }
 
+  // Is `s` made of reductions of rows, such as scales, that one elementwise stage reads for each
+  // element of these rows?
+  bool IsOfRows(const ScheduledStage& s) const {
+    const std::optional<int> only = schedule_.OnlyReaderOf(s.tensor.get());
+    if (!only || stage(*only).is_reduction()) return false;
+    const ScheduledStage& reader = stage(*only);
+    if (reader.axes.size() != s.axes.size() + 1) return false;
+    bool ok = true;
+    for (const Expr& load : LoadsIn(reader.body)) {
+      if (load->buffer != s.tensor) continue;
+      for (size_t d = 0; d < s.axes.size(); ++d) {
+        ok = ok && load->args[d]->op == Op::kVar && load->args[d]->var == reader.axes[d];
+      }
+    }
+    const auto is_of_row = [&](const ScheduledStage& reduction) {
+      return reduction.reduce_axes.size() == 1 &&
+             reduction.reduce_axes[0]->extent == reader.axes.back()->extent;
+    };
+    for (const Buffer* read : ReadsOf(s)) {
+      const int p = schedule_.FindStage(read);
+      ok = ok && (p < 0 || !stage(p).is_reduction() || is_of_row(stage(p)));
+    }
+    return ok;
+  }
+
   // What reads an output computes it again, so that it does not wait for it; not where another
-  // kernel would have to repeat a reduction for that.
+  // kernel would have to repeat a reduction for that, unless it has the same rows.
   void InlineOutputs(bool one_kernel) {
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
       const ScheduledStage& s = schedule_.stages()[i];
@@ -310,7 +336,8 @@ class ShapeFinder {
         return !stage(r).is_reduction() && ReadsElementwise(stage(r), s, true);
       });
       const Step step = ComputeInline{s.name()};
-      if (!one_kernel && !elementwise && ReadsReduction(s)) continue;
+      const bool is_whole = one_kernel ? !IsBehind(s) : elementwise || (joins_rows_ && IsOfRows(s));
+      if (!is_whole && ReadsReduction(s)) continue;
       if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
     }
   }
@@ -377,14 +404,17 @@ class ShapeFinder {
   }
 
   // A kernel's reductions go on being computed in the loops of the leader, so each must have the
-  // leader's axes, and one of the leader's to go with where that has any.
+  // leader's axes, and one of the leader's to go with where that has any, or be one of these.
   void MergeOutput(const BufferRef& root, const BufferRef& leader) {
     const int from = schedule_.IndexOf(StageOf(root)), to = schedule_.IndexOf(StageOf(leader));
     if (!HaveCommon(InputsOf(from), InputsOf(to))) return;
     std::vector<BufferRef> own, others;
     for (int r : ReductionsOf(from)) own.push_back(stage(r).tensor);
     for (int r : ReductionsOf(to)) others.push_back(stage(r).tensor);
-    if (!own.empty() && root->shape != leader->shape) return;
+    const bool are_shared = std::all_of(own.begin(), own.end(), [&](const BufferRef& r) {
+      return std::find(others.begin(), others.end(), r) != others.end();
+    });
+    if (!are_shared && root->shape != leader->shape) return;
     Schedule merged = schedule_;
     std::vector<Step> steps;
     if (!ComputeTogether(merged, steps, root, leader)) return;
@@ -414,9 +444,10 @@ class ShapeFinder {
     for (size_t i = 0; i < reductions.size(); ++i) {
       for (size_t l = 0; l < i && StageOf(reductions[i]).leader == nullptr; ++l) {
         const ScheduledStage& leader = StageOf(reductions[l]);
-        const bool near = one_kernel
-                              ? IsBehind(StageOf(reductions[i])) == IsBehind(StageOf(reductions[l]))
-                              : reader(reductions[i]) == reader(reductions[l]);
+        const bool is_behind = IsBehind(leader);
+        const bool near =
+            IsBehind(StageOf(reductions[i])) == is_behind &&
+            ((one_kernel && !is_behind) || reader(reductions[i]) == reader(reductions[l]));
         if (near && leader.leader == nullptr &&
             HaveCommon(ReadsOf(StageOf(reductions[i])), ReadsOf(leader))) {
           ComputeTogether(schedule_, shape_.steps, reductions[i], reductions[l]);
@@ -522,6 +553,7 @@ class ShapeFinder {
   const Partition& partition_;
   // A kernel more for an axis of extent 1 is what points of earlier versions are of.
   bool together_ = false;
+  bool joins_rows_ = true;  // kernels.h
   absl::flat_hash_set<const Buffer*> too_large_;
   absl::flat_hash_set<const Buffer*> stored_;  // by KeepApart
   absl::flat_hash_set<const Buffer*> behind_;  // what FuseTogether leaves to other kernels
@@ -542,6 +574,13 @@ ProgramShape WithAlgorithm(std::shared_ptr<const TensorProgram> program,
 
 bool MakesParts(const ProgramShape& shape, const KernelShape& kernel) {
   return !kernel.reductions.empty() && IsOfParts(shape.stage(kernel.root));
+}
+
+bool StoresRows(const ProgramShape& shape, const KernelShape& kernel) {
+  const size_t axes =
+      shape.stage(kernel.root).axes.size() - (MakesParts(shape, kernel) ? size_t{1} : 0);
+  return std::any_of(kernel.reductions.begin(), kernel.reductions.end(),
+                     [&](int r) { return shape.stage(r).axes.size() < axes; });
 }
 
 double BytesOf(const Buffer& tensor) {
@@ -573,9 +612,12 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
 }
 
 ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
-                                 const Partition& partition, const std::vector<Step>& algorithm) {
+                                 const Partition& partition, const std::vector<Step>& algorithm,
+                                 bool joins_rows) {
   ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
-  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, partition).Run(true);
+  if (shape.schedule.stages().size() <= kMostTogether) {
+    ShapeFinder(shape, partition).Run(true, joins_rows);
+  }
   return shape;
 }
 

@@ -64,10 +64,11 @@ ProgramShape FuseKernels(std::shared_ptr<const TensorProgram> program,
 // each kernel. An output that others read is computed again in these, and a reduction is in the
 // kernel of its reader also where an axis of extent 1 is read at 0. The second is without kernels
 // where nothing goes together; of `ends`, names of stages, it stores the results, and what reads
-// these has kernels of its own.
+// these has kernels of its own. `joins_rows`: reductions of rows that are outputs, such as scales,
+// are in the kernel of what reads them for each element of these rows.
 ProgramShape FindKernelsTogether(std::shared_ptr<const TensorProgram> program,
                                  const Partition& partition = {},
-                                 const std::vector<Step>& algorithm = {});
+                                 const std::vector<Step>& algorithm = {}, bool joins_rows = true);
 ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program,
                                  const std::vector<Step>& algorithm = {},
                                  const std::set<std::string>& ends = {});
@@ -80,6 +81,9 @@ ProgramShape FuseChain(const std::shared_ptr<const TensorProgram>& program,
 // Does the kernel store its reductions' results, or what is computed of them, in parts
 // (split_operand.h)? Then its root has an axis in front of theirs.
 bool MakesParts(const ProgramShape& shape, const KernelShape& kernel);
+
+// Has its root axes that its reductions have not, as what is made of rows and their reductions?
+bool StoresRows(const ProgramShape& shape, const KernelShape& kernel);
 
 // The stages that a kernel computes, but for what is computed together with these: its root and
 // what that reads, up to other kernels' roots.

@@ -329,9 +329,12 @@ class RowFinder {
         });
         continue;
       }
+      // What stores an element for each term has nothing to gain from reading less.
+      const bool stores_each =
+          rows_.has_column && static_cast<double>(stage(root_).tensor->elements) >= iterations;
       ok = ok && IsReadAlong(s, largest) &&
            (iterations <= static_cast<double>(kMostReuse * largest->buffer->elements) ||
-            (!strided_ && ReusesInRowAlone(s)));
+            (!strided_ && (stores_each || ReusesInRowAlone(s))));
     }
     if (ok) FindVector();
     return ok;

@@ -38,6 +38,9 @@ extern const SketchRule kScatterRule;
 extern const SketchRule kScatterInMemoryRule;
 // Reductions of prefixes, such as cumulative sums, of rows or columns that threads hold whole.
 extern const SketchRule kPrefixRule;
+// All that is computed of a site, such as a particle, by one thread: several small reductions,
+// systems of a few equations, several outputs.
+extern const SketchRule kSitesRule;
 // Reductions that read one another's results along the same rows, such as attention, in one kernel.
 extern const SketchRule kChainRule;
 // The same of two products of 16-bit matrices, such as attention, by instructions that multiply

@@ -288,7 +288,7 @@ absl::Status TiledKernel::TooMany(int64_t count, const char* what, int64_t most)
 
 std::optional<TiledKernel> FindTiledKernel(const ProgramShape& shape, const KernelShape& kernel,
                                            const Target& target, bool may_make_parts) {
-  if (kernel.reductions.size() != 1) return std::nullopt;
+  if (kernel.reductions.size() != 1 || StoresRows(shape, kernel)) return std::nullopt;
   TiledKernel found{.target = target, .makes_parts = MakesParts(shape, kernel)};
   if (found.makes_parts && !may_make_parts) return std::nullopt;
   if (!KernelFinder(shape, kernel).Find(found)) return std::nullopt;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -22,6 +23,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -54,6 +56,20 @@ op centred(m, n) {
   S[i: m] = sum(r: n) X[i, r]
   out M[i: m] = S[i] / n
   out Y[i: m, j: n] = X[i, j] - M[i]
+}
+op quantized_product(m, n, k) {
+  in X[m, k], W[k, n]
+  P[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
+  A[i: m] = max(j: n) abs(P[i, j])
+  out S[i: m] = max(A[i], 0.5) / 448
+  out Q[i: m, j: n] = P[i, j] / S[i]
+}
+op sum_of_another_row(m, n, k) {
+  in X[m, k], W[k, n], Z[m, k]
+  P[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]
+  A[i: m] = max(r: k) abs(Z[i, r])
+  out S[i: m] = A[i] / 448
+  out Q[i: m, j: n] = P[i, j] / S[i]
 }
 op squares(m, n) {
   in X[m, n]
@@ -119,6 +135,30 @@ TEST(Together, EveryOperatorHasItsKernels) {
             "stream+stream, stream+rows, rows+stream, rows+rows, rows");
   EXPECT_EQ(SketchesOf(SpaceOf("apart", "m=64,n=64,k=64")),
             "stream+stream, stream+tile, tile+stream, tile+tile");
+}
+
+// Scales of rows that are outputs, and what is scaled by them, in one kernel behind the product.
+TEST(Together, OutputsOfRowsAreComputedWithWhatReadsThem) {
+  EXPECT_THAT(SketchesOf(SpaceOf("quantized_product", "m=64,n=256,k=64")), EndsWith(", tile+rows"));
+  // Other rows' results are read from memory.
+  EXPECT_EQ(SketchesOf(SpaceOf("sum_of_another_row", "m=64,n=256,k=64")),
+            "stream+stream, stream+tile, rows+stream, rows+tile");
+  const auto program = ProgramOf("quantized_product", "m=9,n=64,k=6");
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  const TensorValues inputs = IntegerInputs(*program);
+  TensorValues expected = inputs;
+  EvaluateAll(*program, expected);
+  ForDrawnPoints(
+      space, 10, BeginsWith("tile+rows:"), inputs,
+      [&](const Program& lowered, const TensorValues& got) {
+        EXPECT_EQ(lowered.kernels.back().written, std::vector<bool>({false, true, true}));
+        for (const char* output : {"S", "Q"}) {
+          for (size_t e = 0; e < expected.at(output).size(); ++e) {
+            const double value = expected.at(output)[e];
+            ASSERT_NEAR(got.at(output)[e], value, 1e-5 * (std::abs(value) + 1));
+          }
+        }
+      });
 }
 
 // Products without a common operand, or over unlike axes, are kernels of their own: one thread per

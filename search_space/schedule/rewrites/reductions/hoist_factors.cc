@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,41 @@ bool ReadsSeveral(const Expr& e) {
   return several;
 }
 
+// Tells whether what a stage's elements are along some of its axes is made of reductions.
+class Origins {
+ public:
+  explicit Origins(const TensorProgram& program) : program_(program) {}
+
+  // Of the stages that `value` reads at places that depend on one of `along`.
+  bool AreReductions(const Expr& value, const Variables& along) {
+    bool are = false;
+    Visit(value, [&](const Expr& e) { are = are || (IsValueLoad(e) && IsMade(e, along)); });
+    return are;
+  }
+
+ private:
+  bool IsMade(const Expr& load, const Variables& along) {
+    const Stage* stage = program_.FindStage(load->buffer.get());
+    std::vector<bool> depends;
+    Variables axes;
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      depends.push_back(MentionsAny(load->args[d], along));
+      if (stage != nullptr && depends.back()) axes.push_back(stage->axes[d].get());
+    }
+    if (axes.empty()) return false;
+    if (stage->is_reduction()) return true;
+    // Stages that several read are looked at once.
+    const auto key = std::make_pair(stage, std::move(depends));
+    if (const auto known = known_.find(key); known != known_.end()) return known->second;
+    const bool is_made = AreReductions(stage->body, axes);
+    known_.emplace(key, is_made);
+    return is_made;
+  }
+
+  const TensorProgram& program_;
+  std::map<std::pair<const Stage*, std::vector<bool>>, bool> known_;
+};
+
 // Takes a product apart into what its terms have in common and the rest.
 class Product {
  public:
@@ -43,8 +79,7 @@ class Product {
   Expr RestOf(const Expr& e, bool under = false) {
     if (!MentionsAny(e, reduced_)) {
       if (!ReadsValues(e)) return e;
-      Expr& hoisted = under ? under_ : over_;
-      hoisted = hoisted == nullptr ? e : hoisted * e;
+      hoisted_.emplace_back(under ? Op::kDiv : Op::kMul, e);
       return nullptr;
     }
     if (e->op == Op::kLoad && !under) return RestOfStage(e);
@@ -57,10 +92,10 @@ class Product {
     return left == nullptr ? right : left * right;
   }
 
-  bool HasHoisted() const { return over_ != nullptr || under_ != nullptr; }
-  Expr Times(const Expr& sum) const {
-    const Expr product = over_ == nullptr ? sum : sum * over_;
-    return under_ == nullptr ? product : product / under_;
+  // One after another: what several make may be out of range.
+  Expr Times(Expr sum) const {
+    for (const auto& [op, factor] : hoisted_) sum = op == Op::kMul ? sum * factor : sum / factor;
+    return sum;
   }
   // Elementwise stages of which the rest has what they were made of.
   const std::vector<const Buffer*>& replaced() const { return replaced_; }
@@ -70,16 +105,13 @@ class Product {
   Expr RestOfStage(const Expr& load) {
     const Stage* stage = program_.FindStage(load->buffer.get());
     if (stage == nullptr || stage->is_reduction() || stage->is_output ||
-        stage->tensor->dtype != stage->body->type || CountReads(load->buffer.get()) != 1) {
+        CountReads(load->buffer.get()) != 1) {
       return load;
     }
     Product inside(program_, sum_);
     const Expr rest = inside.RestOf(Substitute(stage->body, stage->axes, load->args));
-    if (rest == nullptr || !inside.HasHoisted() || !IsWorthInlining(rest)) return load;
-    if (inside.over_ != nullptr) over_ = over_ == nullptr ? inside.over_ : over_ * inside.over_;
-    if (inside.under_ != nullptr) {
-      under_ = under_ == nullptr ? inside.under_ : under_ * inside.under_;
-    }
+    if (rest == nullptr || inside.hoisted_.empty() || !IsWorthInlining(rest)) return load;
+    hoisted_.insert(hoisted_.end(), inside.hoisted_.begin(), inside.hoisted_.end());
     replaced_.push_back(load->buffer.get());
     replaced_.insert(replaced_.end(), inside.replaced_.begin(), inside.replaced_.end());
     return rest;
@@ -87,27 +119,19 @@ class Product {
   // Is it an element of an input, scaled, or made of a reduction's elements, as the weights of a
   // softmax of scores are, which kernels of both products take along? All else may be better
   // stored.
-  bool IsWorthInlining(const Expr& rest) const {
+  bool IsWorthInlining(const Expr& rest) {
     bool is_scaled = true;
     int values = 0;
     Visit(rest, [&](const Expr& e) {
-      is_scaled = is_scaled && (e->op == Op::kLoad || e->op == Op::kCast || e->op == Op::kMul ||
-                                e->op == Op::kNeg || e->op == Op::kFloat || !IsFloat(e->type));
+      const bool is_scale = e->op == Op::kDiv && e->args[1]->op == Op::kFloat;
+      is_scaled =
+          is_scaled && (is_scale || e->op == Op::kLoad || e->op == Op::kCast || e->op == Op::kMul ||
+                        e->op == Op::kNeg || e->op == Op::kFloat || !IsFloat(e->type));
       if (!IsValueLoad(e)) return;
       ++values;
       is_scaled = is_scaled && program_.FindStage(e->buffer.get()) == nullptr;
     });
-    return (is_scaled && values == 1) || IsMadeOfReduction(rest);
-  }
-  bool IsMadeOfReduction(const Expr& value) const {
-    bool is_made = false;
-    Visit(value, [&](const Expr& e) {
-      const Stage* stage = IsValueLoad(e) ? program_.FindStage(e->buffer.get()) : nullptr;
-      if (stage == nullptr || is_made || !MentionsAny(e, reduced_)) return;
-      is_made =
-          stage->is_reduction() || IsMadeOfReduction(Substitute(stage->body, stage->axes, e->args));
-    });
-    return is_made;
+    return (is_scaled && values == 1) || Origins(program_).AreReductions(rest, reduced_);
   }
   int CountReads(const Buffer* tensor) const {
     int reads = 0;
@@ -122,7 +146,7 @@ class Product {
   const TensorProgram& program_;
   const Stage& sum_;
   Variables reduced_;
-  Expr over_, under_;  // null: none
+  std::vector<std::pair<Op, Expr>> hoisted_;  // multiplied with, or divided by, in turn
   std::vector<const Buffer*> replaced_;
 };
 
@@ -137,11 +161,11 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithHoistedFactors(
   }
   Product product(program, sum);
   const Expr rest = product.RestOf(sum.body);
-  if (!product.HasHoisted() || rest == nullptr || !ReadsSeveral(rest)) {
+  if (product.replaced().empty() || rest == nullptr || !ReadsSeveral(rest)) {
     return absl::InvalidArgumentError(
         absl::StrCat(name,
-                     " has no factor that reads a tensor and mentions no reduced axis, beside "
-                     "others that read several"));
+                     " has no factor that a stage makes, whose own factors read a tensor and "
+                     "mention no reduced axis, beside others that read several"));
   }
   Stage terms = sum;
   terms.is_output = false;

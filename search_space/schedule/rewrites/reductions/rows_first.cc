@@ -144,8 +144,10 @@ std::vector<RowsFirst> ReductionsBesideRows(const TensorProgram& program) {
   for (const Stage& stage : program.stages) {
     if (!stage.is_reduction() || of_rows.contains(stage.tensor.get())) continue;
     const Tensors& own = reads.at(stage.tensor.get());
-    const bool have_common = std::any_of(
-        own.begin(), own.end(), [&](const Buffer* tensor) { return of_rows.contains(tensor); });
+    // A number that both read is no reason to read rows once.
+    const bool have_common = std::any_of(own.begin(), own.end(), [&](const Buffer* tensor) {
+      return tensor->elements > 1 && of_rows.contains(tensor);
+    });
     auto axes = have_common ? AxesOfRows(stage, *rows) : std::nullopt;
     if (axes.has_value()) found.push_back({stage.name(), *std::move(axes)});
   }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/operands.h"
@@ -68,21 +69,45 @@ class Origins {
   std::map<std::pair<const Stage*, std::vector<bool>>, bool> known_;
 };
 
-// Takes a product apart into what its terms have in common and the rest.
+// Is it an exponential of what is no more than its maximum?
+bool IsAtMostOne(const TensorProgram& program, const Expr& e) {
+  if (e->op == Op::kSelect) {
+    return IsAtMostOne(program, e->args[1]) && e->args[2]->op == Op::kFloat &&
+           e->args[2]->float_value <= 1;
+  }
+  if (e->op != Op::kExp) return false;
+  const auto is_scale = [](const Expr& s) { return s->op == Op::kFloat && s->float_value > 0; };
+  Expr exponent = e->args[0];
+  if (exponent->op == Op::kMul && is_scale(exponent->args[1])) exponent = exponent->args[0];
+  if (exponent->op == Op::kDiv && is_scale(exponent->args[1])) exponent = exponent->args[0];
+  if (exponent->op != Op::kSub) return false;
+  const auto without_cast = [](const Expr& v) { return v->op == Op::kCast ? v->args[0] : v; };
+  const Expr value = without_cast(exponent->args[0]), most = without_cast(exponent->args[1]);
+  if (value->op != Op::kLoad || most->op != Op::kLoad) return false;
+  const Stage* stage = program.FindStage(most->buffer.get());
+  if (stage == nullptr || stage->combiner != Combiner::kMax) return false;
+  bool is_of_values = false;
+  Visit(stage->body, [&](const Expr& load) {
+    is_of_values = is_of_values || (load->op == Op::kLoad && load->buffer == value->buffer);
+  });
+  return is_of_values;
+}
+
+// Takes a product apart into what is the same wherever some variables are, and the rest.
 class Product {
  public:
-  Product(const TensorProgram& program, const Stage& sum) : program_(program), sum_(sum) {
-    for (const Var& axis : sum.reduce_axes) reduced_.push_back(axis.get());
-  }
+  Product(const TensorProgram& program, Variables along)
+      : program_(program), along_(std::move(along)) {}
 
   // What is left of `e`, a factor, or where `under` is set a divisor; null: nothing is.
   Expr RestOf(const Expr& e, bool under = false) {
-    if (!MentionsAny(e, reduced_)) {
+    if (!MentionsAny(e, along_)) {
       if (!ReadsValues(e)) return e;
       hoisted_.emplace_back(under ? Op::kDiv : Op::kMul, e);
       return nullptr;
     }
-    if (e->op == Op::kLoad && !under) return RestOfStage(e);
+    const bool is_rounded = e->op == Op::kCast && e->args[0]->op == Op::kLoad;
+    if ((e->op == Op::kLoad || is_rounded) && !under) return RestOfStage(e);
     if (e->op != Op::kMul && e->op != Op::kDiv) return e;
     const bool divides = e->op == Op::kDiv;
     const Expr left = RestOf(e->args[0], under), right = RestOf(e->args[1], under != divides);
@@ -97,29 +122,47 @@ class Product {
     for (const auto& [op, factor] : hoisted_) sum = op == Op::kMul ? sum * factor : sum / factor;
     return sum;
   }
-  // Elementwise stages of which the rest has what they were made of.
-  const std::vector<const Buffer*>& replaced() const { return replaced_; }
+  // Elementwise stages without their factors: of which the rest of the product has what is left,
+  // or, where they are rounded, which are that now.
+  struct TakenApart {
+    const Buffer* stage;
+    Expr rounded;  // what it computes now; null: it is gone
+  };
+  const std::vector<TakenApart>& taken_apart() const { return taken_apart_; }
 
  private:
-  // Of the element of a stage, what is left of that which makes it, where something is hoisted.
-  Expr RestOfStage(const Expr& load) {
+  // Of the element of a stage, converted perhaps, what is left of that which makes it, where
+  // something is hoisted.
+  Expr RestOfStage(const Expr& e) {
+    const Expr load = e->op == Op::kCast ? e->args[0] : e;
     const Stage* stage = program_.FindStage(load->buffer.get());
     if (stage == nullptr || stage->is_reduction() || stage->is_output ||
         CountReads(load->buffer.get()) != 1) {
-      return load;
+      return e;
     }
-    Product inside(program_, sum_);
-    const Expr rest = inside.RestOf(Substitute(stage->body, stage->axes, load->args));
-    if (rest == nullptr || inside.hoisted_.empty() || !IsWorthInlining(rest)) return load;
-    hoisted_.insert(hoisted_.end(), inside.hoisted_.begin(), inside.hoisted_.end());
-    replaced_.push_back(load->buffer.get());
-    replaced_.insert(replaced_.end(), inside.replaced_.begin(), inside.replaced_.end());
-    return rest;
+    Variables along;
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      if (MentionsAny(load->args[d], along_)) along.push_back(stage->axes[d].get());
+    }
+    Product inside(program_, std::move(along));
+    const Expr rest = inside.RestOf(stage->body);
+    const bool is_rounded = IsHalf(stage->tensor->dtype);
+    if (rest == nullptr || inside.hoisted_.empty() || !inside.IsWorthTaking(rest) ||
+        (is_rounded && !IsInRange(rest, stage->tensor->dtype)) ||
+        (!is_rounded && e->op == Op::kCast)) {
+      return e;
+    }
+    for (const auto& [op, factor] : inside.hoisted_) {
+      hoisted_.emplace_back(op, Substitute(factor, stage->axes, load->args));
+    }
+    taken_apart_.insert(taken_apart_.end(), inside.taken_apart_.begin(), inside.taken_apart_.end());
+    taken_apart_.push_back({load->buffer.get(), is_rounded ? rest : nullptr});
+    return is_rounded ? e : Substitute(rest, stage->axes, load->args);
   }
   // Is it an element of an input, scaled, or made of a reduction's elements, as the weights of a
   // softmax of scores are, which kernels of both products take along? All else may be better
   // stored.
-  bool IsWorthInlining(const Expr& rest) {
+  bool IsWorthTaking(const Expr& rest) const {
     bool is_scaled = true;
     int values = 0;
     Visit(rest, [&](const Expr& e) {
@@ -131,7 +174,13 @@ class Product {
       ++values;
       is_scaled = is_scaled && program_.FindStage(e->buffer.get()) == nullptr;
     });
-    return (is_scaled && values == 1) || Origins(program_).AreReductions(rest, reduced_);
+    return (is_scaled && values == 1) || Origins(program_).AreReductions(rest, along_);
+  }
+  // Is what is left, rounded to `type`, as exact as it was with its factors? bfloat16 has the range
+  // of float32; of float16 that is so of numbers of that type, and of weights of 1 at most.
+  bool IsInRange(const Expr& rest, DType type) const {
+    const Expr& value = rest->op == Op::kCast ? rest->args[0] : rest;
+    return type == DType::kBFloat16 || value->type == type || IsAtMostOne(program_, rest);
   }
   int CountReads(const Buffer* tensor) const {
     int reads = 0;
@@ -144,10 +193,9 @@ class Product {
   }
 
   const TensorProgram& program_;
-  const Stage& sum_;
-  Variables reduced_;
+  const Variables along_;
   std::vector<std::pair<Op, Expr>> hoisted_;  // multiplied with, or divided by, in turn
-  std::vector<const Buffer*> replaced_;
+  std::vector<TakenApart> taken_apart_;
 };
 
 }  // namespace
@@ -159,9 +207,11 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithHoistedFactors(
   if (sum.combiner != Combiner::kSum) {
     return absl::InvalidArgumentError(absl::StrCat(name, " is no sum"));
   }
-  Product product(program, sum);
+  Variables reduced;
+  for (const Var& axis : sum.reduce_axes) reduced.push_back(axis.get());
+  Product product(program, std::move(reduced));
   const Expr rest = product.RestOf(sum.body);
-  if (product.replaced().empty() || rest == nullptr || !ReadsSeveral(rest)) {
+  if (product.taken_apart().empty() || rest == nullptr || !ReadsSeveral(rest)) {
     return absl::InvalidArgumentError(
         absl::StrCat(name,
                      " has no factor that a stage makes, whose own factors read a tensor and "
@@ -186,10 +236,15 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithHoistedFactors(
   result.reduce_axes.clear();
   result.body = product.Times(Load(terms.tensor, std::move(element)));
   made->stages.insert(made->stages.begin() + static_cast<std::ptrdiff_t>(number), std::move(terms));
-  std::erase_if(made->stages, [&](const Stage& s) {
-    const auto& gone = product.replaced();
-    return std::find(gone.begin(), gone.end(), s.tensor.get()) != gone.end();
-  });
+  for (const auto& [stage, rounded] : product.taken_apart()) {
+    const auto at = std::find_if(made->stages.begin(), made->stages.end(),
+                                 [&](const Stage& s) { return s.tensor.get() == stage; });
+    if (rounded != nullptr) {
+      at->body = rounded;
+    } else {
+      made->stages.erase(at);
+    }
+  }
   return made;
 }
 

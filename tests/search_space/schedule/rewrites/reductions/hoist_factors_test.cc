@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/form.h"
 #include "tests/search_space/products.h"
@@ -67,6 +69,29 @@ op read_twice(m, n, k) {
 op rounded(m, n, k) {
   in A[m, k], B[k, n], L[m]
   P[i: m, r: k]: bfloat16 = A[i, r] / (abs(L[i]) + 1)
+  out Y[i: m, j: n] = sum(r: k) P[i, r] * B[r, j]
+}
+op masked_weights(m, n, k) {
+  in A[m, n], B[k, n]
+  T[i: m, r: k] = sum(x: n) A[i, x] * B[r, x]
+  M[i: m] = max(r: k) T[i, r]
+  L[i: m] = sum(r: k) exp((T[i, r] - M[i]) / 64)
+  P[i: m, r: k]: float16 = select(r <= i, exp((T[i, r] - M[i]) / 64), 0) / L[i]
+  out Y[i: m, j: n] = sum(r: k) P[i, r] * B[r, j]
+}
+op large_weights(m, n, k) {
+  in A[m, n], B[k, n]
+  T[i: m, r: k] = sum(x: n) A[i, x] * B[r, x]
+  L[i: m] = sum(r: k) exp(T[i, r] / 64)
+  P[i: m, r: k]: float16 = exp(T[i, r] / 64) / L[i]
+  out Y[i: m, j: n] = sum(r: k) P[i, r] * B[r, j]
+}
+op rounded_scores(m, n, k) {
+  in A[m, n], B[k, n]
+  T[i: m, r: k]: float16 = sum(x: n) A[i, x] * B[r, x]
+  M[i: m] = max(r: k) T[i, r]
+  L[i: m] = sum(r: k) exp((T[i, r] - M[i]) / 64)
+  P[i: m, r: k]: float16 = exp((T[i, r] - M[i]) / 64) / L[i]
   out Y[i: m, j: n] = sum(r: k) P[i, r] * B[r, j]
 }
 op is_output(m, n, k) {
@@ -133,8 +158,15 @@ TEST(HoistFactorsTest, StagesThatNobodyElseReadsAreTakenApart) {
   EXPECT_EQ(ToString((*scales)->stages[1].body), "D.sum[i, j] * S[i] * T[j]");
 }
 
+// Has it tensors of 16 bits?
+bool Rounds(const TensorProgram& program) {
+  return std::any_of(program.stages.begin(), program.stages.end(),
+                     [](const Stage& s) { return IsHalf(s.tensor->dtype); });
+}
+
 TEST(HoistFactorsTest, ComputesTheSame) {
-  for (const char* op : {"softmax_of_a_stage", "two_scales", "softmax_of_scores", "two_norms"}) {
+  for (const char* op : {"softmax_of_a_stage", "two_scales", "softmax_of_scores", "two_norms",
+                         "rounded", "rounded_scores", "masked_weights"}) {
     for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
       const auto program = Made(op, type);
       const Form form = FormOf(program);
@@ -143,7 +175,7 @@ TEST(HoistFactorsTest, ComputesTheSame) {
       EvaluateAll(*program, expected);
       EvaluateAll(*form.program, got);
       for (size_t i = 0; i < expected.at("Y").size(); ++i) {
-        const double value = expected.at("Y")[i], most = type == DType::kFloat32 ? 1e-5 : 0x1p-8;
+        const double value = expected.at("Y")[i], most = Rounds(*program) ? 0x1p-8 : 1e-5;
         EXPECT_NEAR(got.at("Y")[i], value, most * (std::abs(value) + 1)) << op << " " << i;
       }
     }
@@ -160,6 +192,20 @@ TEST(HoistFactorsTest, IsOfEveryProgramsForm) {
   EXPECT_THAT(Steps(*Made("two_scales")), ElementsAre("hoist_factors(D)"));
   EXPECT_THAT(Steps(*Made("eighths")), ElementsAre("hoist_factors(Y)"));
   EXPECT_THAT(Steps(*Made("constant")), ElementsAre());
+}
+
+TEST(HoistFactorsTest, RoundedStagesKeepWhatIsLeft) {
+  const auto made = WithHoistedFactors(*Made("rounded"), "Y");
+  ASSERT_TRUE(made.ok()) << made.status();
+  ASSERT_EQ((*made)->stages.size(), 3);
+  EXPECT_EQ((*made)->stages[0].tensor->dtype, DType::kBFloat16);
+  EXPECT_EQ(ToString((*made)->stages[0].body), "A[i, r]");
+  EXPECT_EQ(ToString((*made)->stages[1].body), "float32(P[i, r]) * B[r, j]");
+  EXPECT_EQ(ToString((*made)->stages[2].body), "Y.sum[i, j] / (abs(L[i]) + 1)");
+  // float16 ends at 65504, and loses digits below 6e-5: weights relative to their maximum fit.
+  EXPECT_TRUE(WithHoistedFactors(*Made("rounded_scores"), "Y").ok());
+  EXPECT_TRUE(WithHoistedFactors(*Made("masked_weights"), "Y").ok());
+  EXPECT_FALSE(WithHoistedFactors(*Made("large_weights"), "Y").ok());
 }
 
 // What is divided by small numbers in turn may have no product of these in float32.
@@ -183,8 +229,8 @@ TEST(HoistFactorsTest, StagesAreLookedAtOnce) {
 }
 
 TEST(HoistFactorsTest, WhatOthersReadIsRoundedOrIsMaskedStays) {
-  for (const char* op : {"divided", "reciprocal", "read_twice", "rounded", "is_output", "masked",
-                         "constant", "one_tensor", "normalised", "nothing_left"}) {
+  for (const char* op : {"divided", "reciprocal", "read_twice", "large_weights", "is_output",
+                         "masked", "constant", "one_tensor", "normalised", "nothing_left"}) {
     const auto refused = WithHoistedFactors(*Made(op), "Y");
     EXPECT_THAT(std::string(refused.status().message()),
                 HasSubstr("Y has no factor that a stage makes, whose own factors read a tensor"))

@@ -202,8 +202,9 @@ void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, cons
   w.Bind(lane, BindTo::kThread);
   if (Results(v) > 1) {
     // What is read for several results is read once.
-    w.Reorder(Join({w.ReduceLoops(reduction), w.DataLoops(reduction)}));
-    return;
+    const LoopList terms = w.ReduceLoops(reduction);
+    w.Reorder(Join({terms, w.DataLoops(reduction)}));
+    if (v[vector_] > 1) w.Unroll(terms.back());
   }
   if (v[vector_] == 1) return;
   for (const RowInput& in : rows_.inputs) {

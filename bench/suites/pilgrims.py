@@ -470,6 +470,11 @@ def eager(op, s):
         'rms_linear': rms_linear,
         'cross_entropy_and_grad': cross_entropy_and_grad,
         'huber_and_grad': huber_and_grad,
+        'rounded_softmax_attention': softmax_attention,
+        'rgb_to_hsv': rgb_to_hsv,
+        'gaussian_covariance': gaussian_covariance,
+        'kalman4': kalman4,
+        'box_iou_giou': box_iou_giou,
     }
     return f.get(op)
 
@@ -505,3 +510,33 @@ def cross_entropy_and_grad(x, t):
 def huber_and_grad(x, t):
     d = x - t
     return F.huber_loss(x.float(), t.float())[None], d.clamp(-1, 1) / d.numel()
+
+
+def rgb_to_hsv(x):
+    r, g, b = x.unbind(1)
+    most, least = x.amax(1), x.amin(1)
+    d = most - least
+    e = d.clamp(min=0.000001)
+    h = torch.where(most == r, (g - b) / e, torch.where(most == g, 2 + (b - r) / e, 4 + (r - g) / e))
+    h = torch.where(d == 0, 0.0, h)
+    return torch.stack([h / 6, d / most.clamp(min=0.000001), most], 1)
+
+
+def gaussian_covariance(s, r, w):
+    m = r * s.exp()[:, None, :]
+    return w @ (m @ m.transpose(1, 2)) @ w.t()
+
+
+def kalman4(x, p, f, q, z):
+    y = x @ f.t()
+    u = f @ p @ f.t() + q
+    g = u[:, :, 0] / (u[:, :1, 0].abs() + 1)
+    return y + g * (z - y[:, 0])[:, None], u - g[:, :, None] * u[:, :1, :]
+
+
+def box_iou_giou(a, b):
+    inner = (torch.minimum(a[:, 2:], b[:, 2:]) - torch.maximum(a[:, :2], b[:, :2])).clamp(min=0).prod(1)
+    outer = (torch.maximum(a[:, 2:], b[:, 2:]) - torch.minimum(a[:, :2], b[:, :2])).prod(1)
+    union = (a[:, 2:] - a[:, :2]).prod(1) + (b[:, 2:] - b[:, :2]).prod(1) - inner
+    iou = inner / union.clamp(min=0.000001)
+    return iou, iou - (outer - union) / outer.clamp(min=0.000001)

@@ -57,7 +57,10 @@ class RowFinder {
     InlineOthers();
     rows_.ok = stages_.size() > 1 && AreRows() && IsWorthwhile();
     rows_.can_split = !strided_ && stages_.size() == 2 && !rows_.has_column;
-    if (most_few_ > 0 && rows_.can_split) FindResults();
+    if (most_few_ > 0 && rows_.can_split) {
+      FindResults();
+      if (rows_.results.size() > 1) FindTermInputs();
+    }
     return rows_;
   }
 
@@ -300,6 +303,46 @@ class RowFinder {
       if (results > kMostResults) break;
       if (results > rows_.results.back()) rows_.results.push_back(results);
     }
+  }
+
+  void FindTermInputs() {
+    for (const int r : stages_) {
+      if (!stage(r).is_reduction()) continue;
+      VisitLoads(stage(r), [&](const Expr& load) {
+        const BufferRef& tensor = load->buffer;
+        const auto is_there = [&](const auto& known) {
+          return std::find(known.begin(), known.end(), tensor) != known.end();
+        };
+        const bool is_wide = std::any_of(rows_.inputs.begin(), rows_.inputs.end(),
+                                         [&](const RowInput& in) { return in.tensor == tensor; });
+        if (!is_wide && tensor->dtype != DType::kInt32 && !is_there(rows_.term_inputs) &&
+            HasFewOfTerm(stage(r), tensor)) {
+          rows_.term_inputs.push_back(tensor);
+        }
+      });
+    }
+  }
+  // Does each term read it at its own place, and there few elements?
+  bool HasFewOfTerm(const ScheduledStage& s, const BufferRef& tensor) const {
+    bool ok = schedule_->FindStage(tensor.get()) < 0;
+    VisitLoads(s, [&](const Expr& load) {
+      if (load->buffer != tensor) return;
+      int64_t elements = 1;
+      size_t terms = 0;
+      for (size_t d = 0; d < load->args.size(); ++d) {
+        const Expr& index = load->args[d];
+        const auto is_term = [&](const Var& axis) { return IsAxis(index, axis); };
+        if (std::any_of(s.reduce_axes.begin(), s.reduce_axes.end(), is_term)) {
+          ++terms;
+          continue;
+        }
+        Visit(index, [&](const Expr& e) { ok = ok && e->op != Op::kLoad; });
+        for (const Var& axis : s.reduce_axes) ok = ok && !MentionsAny(index, {axis.get()});
+        elements *= tensor->shape[d];
+      }
+      ok = ok && terms == s.reduce_axes.size() && elements > 1 && elements <= kMostResults;
+    });
+    return ok;
   }
 
   // The largest input of each reduction is read along the rows, and seldom more than once, but for

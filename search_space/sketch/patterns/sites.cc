@@ -271,6 +271,7 @@ class SitesFinder {
           if (!is_new) return;
           seen.push_back(e->buffer);
           if (auto input = InputOf(sites, e->buffer, last_site)) {
+            sites.read_elements += input->elements;
             sites.inputs.push_back(*std::move(input));
           }
         });
@@ -278,12 +279,13 @@ class SitesFinder {
     }
   }
 
-  // Of what is read at the thread's sites and, along other axes, anywhere.
+  // Of what is read at the thread's sites and, along other axes, anywhere: again, or in wide
+  // accesses.
   std::optional<SiteInput> InputOf(const Sites& sites, const BufferRef& tensor,
                                    size_t last_site) const {
     if (tensor->dtype == DType::kInt32) return std::nullopt;
     const size_t last = tensor->shape.size() - 1;
-    int64_t elements = 1;
+    int64_t elements = 1, reads = 0;
     bool ok = true;
     // The same dimensions of all reads are sites'.
     std::vector<std::optional<bool>> are_sites(tensor->shape.size());
@@ -309,12 +311,14 @@ class SitesFinder {
             are_sites[d] = is_site;
           }
           elements = std::max(elements, others);
+          reads += ElementsOf(sites, m).value_or(1) * ExtentOf(s->reduce_axes);
         }
       }
     }
     if (!ok || !are_sites[last].has_value() || elements > kMostStored) return std::nullopt;
-    if (AccessWidths(tensor->shape[last], tensor->dtype).back() == 1) return std::nullopt;
-    return SiteInput{.tensor = tensor, .are_sites = *are_sites[last]};
+    const bool is_wide = AccessWidths(tensor->shape[last], tensor->dtype).back() > 1;
+    if (!is_wide && reads <= elements) return std::nullopt;
+    return SiteInput{.tensor = tensor, .elements = elements};
   }
   bool MentionsSite(const Sites& sites, size_t member, const Expr& index) const {
     bool found = false;

@@ -14,11 +14,10 @@
 
 namespace heddle::search_space {
 
-// A tensor of which a thread reads rows as they lie in memory, along its last axis: all that is
-// there, or neighbouring sites.
+// A tensor of which a thread may read what belongs to its site at once.
 struct SiteInput {
   BufferRef tensor;
-  bool are_sites;  // does its last axis number sites?
+  int64_t elements;  // of a site
 };
 
 struct Sites {
@@ -27,9 +26,10 @@ struct Sites {
   std::vector<StageRef> held;      // what a thread keeps of a site, in definition order
   std::vector<StageRef> inlined;   // what is only read once, in definition order
   std::vector<SiteInput> inputs;
-  int64_t elements = 0;  // of all that a thread keeps of a site
-  int64_t width = 1;     // sites that neighbours in memory are stored at once, at most
-  bool copies = false;   // is the root a copy of what is held?
+  int64_t elements = 0;       // of all that a thread keeps of a site
+  int64_t read_elements = 0;  // of the inputs
+  int64_t width = 1;          // sites that neighbours in memory are stored at once, at most
+  bool copies = false;        // is the root a copy of what is held?
 };
 
 // nullopt where the kernel, in which nothing is inlined, is no such program, or where that is no

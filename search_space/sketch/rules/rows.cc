@@ -205,6 +205,18 @@ void RowsPlan::WriteReduction(ScheduleWriter& w, const StageRef& reduction, cons
     const LoopList terms = w.ReduceLoops(reduction);
     w.Reorder(Join({terms, w.DataLoops(reduction)}));
     if (v[vector_] > 1) w.Unroll(terms.back());
+    const bool has_all = Results(v) == Blocks(1, 1);
+    for (const BufferRef& input : has_all ? rows_.term_inputs : std::vector<BufferRef>{}) {
+      const StageRef copy = w.CacheRead(input, Scope::kLocal, reduction);
+      w.ComputeAt(copy, terms.back());
+      const LoopList loops = w.Loops(copy);
+      for (const LoopRef& loop : loops) {
+        const bool is_wide =
+            loop.var == loops.back().var &&
+            AccessWidths(loop.var->extent, input->dtype).back() == loop.var->extent;
+        if (loop.var->extent > 1) is_wide ? w.Vectorize(loop) : w.Unroll(loop);
+      }
+    }
   }
   if (v[vector_] == 1) return;
   for (const RowInput& in : rows_.inputs) {

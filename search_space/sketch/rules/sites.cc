@@ -25,9 +25,9 @@ class SitesPlan : public KernelPlan {
     const auto refuse = [&](const std::string& why) {
       return absl::ResourceExhaustedError(absl::StrCat(sites_.root.tensor->name, ": ", why));
     };
-    if (sites_.elements * v[width_] > kMostKept) {
-      return refuse(absl::StrCat(sites_.elements * v[width_], " elements a thread"));
-    }
+    const int64_t kept =
+        (sites_.elements + (v[inputs_] != 0 ? sites_.read_elements : 0)) * v[width_];
+    if (kept > kMostKept) return refuse(absl::StrCat(kept, " elements a thread"));
     const int64_t blocks = CeilDiv(Count() / v[width_], v[threads_]);
     if (blocks > target_.max_grid) return refuse(absl::StrCat(blocks, " blocks"));
     return absl::OkStatus();
@@ -41,7 +41,7 @@ class SitesPlan : public KernelPlan {
   void Write(ScheduleWriter& w, HoleValues v) const override;
 
  private:
-  static constexpr int64_t kMostKept = 160;
+  static constexpr int64_t kMostKept = 200;
 
   int64_t Count() const {
     int64_t count = 1;
@@ -55,8 +55,8 @@ class SitesPlan : public KernelPlan {
       AddHole("threads", Doubled(32, std::min<int64_t>(512, target_.max_threads_per_block)), 0);
   // Of a thread's sites.
   const HoleId width_ = AddHole("vector", Doubled(1, sites_.width), 0);
-  // 1: what is read in wide accesses is.
-  const HoleId wide_ = AddHole("wide", OnlyIf(!sites_.inputs.empty()), 0);
+  // 1: inputs are read at once, in accesses as wide as they can be.
+  const HoleId inputs_ = AddHole("inputs", OnlyIf(!sites_.inputs.empty()), 0);
 };
 
 void SitesPlan::Write(ScheduleWriter& w, HoleValues v) const {
@@ -101,9 +101,8 @@ void SitesPlan::Write(ScheduleWriter& w, HoleValues v) const {
       if (loop.var->extent > 1) w.Unroll(loop);
     }
   }
-  if (v[wide_] == 0) return;
+  if (v[inputs_] == 0) return;
   for (const SiteInput& in : sites_.inputs) {
-    if (in.are_sites && v[width_] == 1) continue;
     const StageRef copy = w.CacheReadForKernel(in.tensor, Scope::kLocal, sites_.root);
     w.ComputeAt(copy, thread);
     LoopList loops = w.Loops(copy);

@@ -7,9 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/hash/hash.h"
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
@@ -17,6 +14,7 @@
 #include "search_space/schedule/scattered_terms.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/instructions.h"
 #include "search_space/sketch/patterns/chain.h"
 #include "search_space/sketch/patterns/rolling_chain.h"
 #include "search_space/sketch/rules/rules.h"
@@ -39,8 +37,6 @@ constexpr int64_t kMostNodesOfOne = 20000, kMostNodesTried = 80000;
 constexpr double kComputedAgain = 2;
 // Instructions of what is not as soon loaded: an exponential, a root; and elements that read it.
 constexpr double kCostly = 10;
-// Of a load at what another one reads.
-constexpr double kGatherInstructions = 8;
 constexpr int64_t kRepeated = 16;
 // What a partition must save, since others know more ways to compute their kernels.
 constexpr double kWorthwhile = 0.97;
@@ -60,86 +56,6 @@ constexpr int64_t kThreadsOfSm = 256;
 constexpr double kMostChainRows = 64, kLeastChainRows = 4;
 // The second-level cache's bandwidth, as a multiple of the memory's.
 constexpr double kCacheSpeed = 1.7;
-
-// Instructions of an operation, about: one of the special function unit takes as long as eight.
-double InstructionsOf(Op op) {
-  switch (op) {
-    case Op::kInt:
-    case Op::kFloat:
-    case Op::kVar:
-    case Op::kLoad:
-    case Op::kCast:
-      return 0;
-    case Op::kRsqrt:
-      return 10;
-    case Op::kDiv:
-    case Op::kExp:
-    case Op::kSqrt:
-      return 12;
-    case Op::kLog:
-    case Op::kErf:
-      return 18;
-    case Op::kTanh:
-    case Op::kSigmoid:
-      return 24;
-    case Op::kPow:
-      return 36;
-    default:
-      return 1;
-  }
-}
-
-// Counts the instructions of one evaluation, about: compilers compute what stands in several places
-// once.
-class InstructionCounter {
- public:
-  // What is `outside` counts nothing.
-  explicit InstructionCounter(const std::vector<Expr>& outside) : outside_(outside) {}
-
-  double Count(const Expr& e) {
-    Walk(e, true);
-    return count_;
-  }
-
- private:
-  static bool IsGather(const Expr& load) {
-    bool found = false;
-    for (const Expr& index : load->args) {
-      Visit(index, [&](const Expr& e) { found = found || e->op == Op::kLoad; });
-    }
-    return found;
-  }
-
-  // The hash of what the expression computes; equal ones are taken for the same.
-  uint64_t Walk(const Expr& e, bool counts) {
-    const bool is_shared = IsShared(e);
-    const std::pair<const ExprNode*, bool> walk{e.get(), counts};
-    if (is_shared) {
-      if (const auto known = hashes_.find(walk); known != hashes_.end()) return known->second;
-    }
-    const bool is_outside = std::any_of(outside_.begin(), outside_.end(), [&](const Expr& o) {
-      return o == e || StructurallyEqual(o, e);
-    });
-    counts =
-        counts && !is_outside && e->type != DType::kInt64 && (e->op != Op::kLoad || IsGather(e));
-    uint64_t hash = absl::HashOf(e->op, e->type, e->int_value, e->float_value, e->var, e->buffer);
-    for (const Expr& arg : e->args) hash = absl::HashOf(hash, Walk(arg, counts));
-    if (counts && counted_.insert(hash).second) {
-      count_ += e->op == Op::kLoad ? kGatherInstructions : InstructionsOf(e->op);
-    }
-    if (is_shared) hashes_.emplace(walk, hash);
-    return hash;
-  }
-
-  const std::vector<Expr>& outside_;
-  absl::flat_hash_map<std::pair<const ExprNode*, bool>, uint64_t> hashes_;  // of nodes, as walked
-  absl::flat_hash_set<uint64_t> counted_;
-  double count_ = 0;
-};
-
-double Instructions(const Expr& e, const std::vector<Expr>& outside = {}) {
-  return InstructionCounter(outside).Count(e);
-}
 
 // What one kernel has to do.
 class KernelEstimate {

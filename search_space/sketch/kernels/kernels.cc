@@ -11,12 +11,10 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/schedule/operands.h"
-#include "search_space/schedule/rewrites/reductions/split_operand.h"
+#include "search_space/sketch/kernels/reads.h"
 
 namespace heddle::search_space {
 namespace {
-
-using Tensors = std::vector<const Buffer*>;
 
 // Whether stages can be computed together is tried for each pair, looking through all of them.
 constexpr size_t kMostTogether = 20;
@@ -25,82 +23,6 @@ constexpr size_t kMostTogether = 20;
 // thread's copies writes out: results of Winograd's algorithm, of which the windows of a pool are
 // made, are not among them.
 constexpr int64_t kMostStagedNodes = 512;
-
-void AddReads(const ScheduledStage& stage, Tensors& reads) {
-  Visit(stage.body, [&](const Expr& node) {
-    if (node->op != Op::kLoad) return;
-    if (std::find(reads.begin(), reads.end(), node->buffer.get()) == reads.end()) {
-      reads.push_back(node->buffer.get());
-    }
-  });
-}
-Tensors ReadsOf(const ScheduledStage& stage) {
-  Tensors reads;
-  AddReads(stage, reads);
-  return reads;
-}
-
-// Does `reader` read `producer` only at its own element? `units`: the one of an axis of extent 1 is
-// that, too, when the index is written as 0.
-bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& producer, bool units) {
-  bool ok = reader.axes.size() == producer.axes.size();
-  Visit(reader.body, [&](const Expr& node) {
-    if (node->op != Op::kLoad || node->buffer != producer.tensor) return;
-    for (size_t i = 0; ok && i < node->args.size(); ++i) {
-      const Expr& index = node->args[i];
-      ok = (index->op == Op::kVar && index->var == reader.axes[i]) ||
-           (units && reader.axes[i]->extent == 1 && IsInt(index, 0));
-    }
-  });
-  return ok;
-}
-
-// The same of parts with a kernel of their own (parts.h) and what they are of, in front of whose
-// axes they have theirs.
-bool ReadsInParts(const ScheduledStage& reader, const ScheduledStage& producer) {
-  if (!reader.materialized || !IsOfParts(reader) ||
-      reader.axes.size() != producer.axes.size() + 1) {
-    return false;
-  }
-  bool ok = true;
-  Visit(reader.body, [&](const Expr& node) {
-    if (node->op != Op::kLoad || node->buffer != producer.tensor) return;
-    for (size_t i = 0; ok && i < node->args.size(); ++i) {
-      ok = node->args[i]->op == Op::kVar && node->args[i]->var == reader.axes[i + 1];
-    }
-  });
-  return ok;
-}
-
-// Is each of the producer's elements read for one term alone? A copy of it would be of no use.
-bool ReadsEachOnce(const ScheduledStage& reader, const ScheduledStage& producer) {
-  const std::vector<Expr> loads = LoadsIn(reader.body);
-  const auto is_of_producer = [&](const Expr& load) { return load->buffer == producer.tensor; };
-  const auto load = std::find_if(loads.begin(), loads.end(), is_of_producer);
-  if (std::count_if(loads.begin(), loads.end(), is_of_producer) != 1) return false;
-  const auto is_index = [&](const Var& axis) {
-    return axis->extent == 1 ||
-           std::any_of((*load)->args.begin(), (*load)->args.end(), [&](const Expr& index) {
-             return index->op == Op::kVar && index->var == axis;
-           });
-  };
-  return std::all_of(reader.axes.begin(), reader.axes.end(), is_index) &&
-         std::all_of(reader.reduce_axes.begin(), reader.reduce_axes.end(), is_index);
-}
-
-// Adds the stages whose loops a kernel needs beside those of `root`, up to `others`' roots.
-void AddStages(const Schedule& schedule, int root, const std::set<int>& others,
-               std::set<int>& stages) {
-  if (!stages.insert(root).second) return;
-  for (const ScheduledStage* s : schedule.Together(schedule.stage(root))) {
-    for (const Buffer* read : ReadsOf(*s)) {
-      int p = schedule.FindStage(read);
-      if (p < 0) continue;
-      p = schedule.IndexOf(schedule.NestOf(schedule.stage(p)));
-      if (!others.contains(p)) AddStages(schedule, p, others, stages);
-    }
-  }
-}
 
 class ShapeFinder {
  public:
@@ -299,31 +221,6 @@ class ShapeFinder {
     });
   }
 
-  // Is `s` made of reductions of rows, such as scales, that one elementwise stage reads for each
-  // element of these rows?
-  bool IsOfRows(const ScheduledStage& s) const {
-    const std::optional<int> only = schedule_.OnlyReaderOf(s.tensor.get());
-    if (!only || stage(*only).is_reduction()) return false;
-    const ScheduledStage& reader = stage(*only);
-    if (reader.axes.size() != s.axes.size() + 1) return false;
-    bool ok = true;
-    for (const Expr& load : LoadsIn(reader.body)) {
-      if (load->buffer != s.tensor) continue;
-      for (size_t d = 0; d < s.axes.size(); ++d) {
-        ok = ok && load->args[d]->op == Op::kVar && load->args[d]->var == reader.axes[d];
-      }
-    }
-    const auto is_of_row = [&](const ScheduledStage& reduction) {
-      return reduction.reduce_axes.size() == 1 &&
-             reduction.reduce_axes[0]->extent == reader.axes.back()->extent;
-    };
-    for (const Buffer* read : ReadsOf(s)) {
-      const int p = schedule_.FindStage(read);
-      ok = ok && (p < 0 || !stage(p).is_reduction() || is_of_row(stage(p)));
-    }
-    return ok;
-  }
-
   // What reads an output computes it again, so that it does not wait for it; not where another
   // kernel would have to repeat a reduction for that, unless it has the same rows.
   void InlineOutputs(bool one_kernel) {
@@ -336,7 +233,8 @@ class ShapeFinder {
         return !stage(r).is_reduction() && ReadsElementwise(stage(r), s, true);
       });
       const Step step = ComputeInline{s.name()};
-      const bool is_whole = one_kernel ? !IsBehind(s) : elementwise || (joins_rows_ && IsOfRows(s));
+      const bool is_whole =
+          one_kernel ? !IsBehind(s) : elementwise || (joins_rows_ && IsOfRows(schedule_, s));
       if (!is_whole && ReadsReduction(s)) continue;
       if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
     }
@@ -572,21 +470,6 @@ ProgramShape WithAlgorithm(std::shared_ptr<const TensorProgram> program,
 
 }  // namespace
 
-bool MakesParts(const ProgramShape& shape, const KernelShape& kernel) {
-  return !kernel.reductions.empty() && IsOfParts(shape.stage(kernel.root));
-}
-
-bool StoresRows(const ProgramShape& shape, const KernelShape& kernel) {
-  const size_t axes =
-      shape.stage(kernel.root).axes.size() - (MakesParts(shape, kernel) ? size_t{1} : 0);
-  return std::any_of(kernel.reductions.begin(), kernel.reductions.end(),
-                     [&](int r) { return shape.stage(r).axes.size() < axes; });
-}
-
-double BytesOf(const Buffer& tensor) {
-  return static_cast<double>(tensor.elements) * static_cast<double>(SizeOf(tensor.dtype));
-}
-
 ProgramShape FindKernels(std::shared_ptr<const TensorProgram> program,
                          const std::vector<Step>& algorithm, const Partition& partition) {
   ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
@@ -633,34 +516,6 @@ ProgramShape FuseChain(const std::shared_ptr<const TensorProgram>& program,
                        const std::vector<Step>& algorithm) {
   ProgramShape shape = FuseKernels(program, algorithm);
   return shape.kernels.empty() ? FuseKernelsTogether(program, algorithm) : shape;
-}
-
-std::set<int> StagesOf(const ProgramShape& shape, const KernelShape& kernel) {
-  std::set<int> others, stages;
-  for (const KernelShape& k : shape.kernels) others.insert(k.root);
-  AddStages(shape.schedule, kernel.root, others, stages);
-  return stages;
-}
-
-Apart OtherReductions(const ProgramShape& shape, const KernelShape& kernel) {
-  const auto together = [&](int reduction) {
-    return shape.schedule.Together(shape.stage(reduction));
-  };
-  const auto work = [&](int reduction) {
-    double all = 0;
-    for (const ScheduledStage* s : together(reduction)) {
-      all += static_cast<double>(ExtentOf(s->axes)) * static_cast<double>(ExtentOf(s->reduce_axes));
-    }
-    return all;
-  };
-  const auto most = std::max_element(kernel.reductions.begin(), kernel.reductions.end(),
-                                     [&](int a, int b) { return work(a) < work(b); });
-  Apart apart;
-  for (auto r = kernel.reductions.begin(); r != kernel.reductions.end(); ++r) {
-    if (r == most) continue;
-    for (const ScheduledStage* s : together(*r)) apart.insert(s->name());
-  }
-  return apart;
 }
 
 }  // namespace heddle::search_space

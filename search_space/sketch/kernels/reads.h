@@ -1,0 +1,41 @@
+// How the stages of a schedule read one another.
+#ifndef HEDDLE_SEARCH_SPACE_SKETCH_KERNELS_READS_H_
+#define HEDDLE_SEARCH_SPACE_SKETCH_KERNELS_READS_H_
+
+#include <set>
+#include <vector>
+
+#include "search_space/schedule/schedule.h"
+
+namespace heddle::search_space {
+
+using Tensors = std::vector<const Buffer*>;
+
+// What the stage reads, once each, in the order of its first reads; the first adds what is not
+// there.
+void AddReads(const ScheduledStage& stage, Tensors& reads);
+Tensors ReadsOf(const ScheduledStage& stage);
+
+// Does `reader` read `producer` only at its own element? `units`: the one of an axis of extent 1 is
+// that, too, when the index is written as 0.
+bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& producer, bool units);
+
+// The same of parts with a kernel of their own (parts.h) and what they are of, in front of whose
+// axes they have theirs.
+bool ReadsInParts(const ScheduledStage& reader, const ScheduledStage& producer);
+
+// Is each of the producer's elements read for one term alone? A copy of it would be of no use.
+bool ReadsEachOnce(const ScheduledStage& reader, const ScheduledStage& producer);
+
+// Is `s` made of reductions of rows, such as scales, that one elementwise stage reads for each
+// element of these rows?
+bool IsOfRows(const Schedule& schedule, const ScheduledStage& s);
+
+// Adds the stages whose loops a kernel needs beside those of `root`, up to `others`' roots; all by
+// their numbers in the schedule.
+void AddStages(const Schedule& schedule, int root, const std::set<int>& others,
+               std::set<int>& stages);
+
+}  // namespace heddle::search_space
+
+#endif  // HEDDLE_SEARCH_SPACE_SKETCH_KERNELS_READS_H_

@@ -369,11 +369,11 @@ void AddRowsFirst(const std::shared_ptr<const TensorProgram>& program, const Tar
   if (steps.empty()) return;
   const auto shape =
       std::make_shared<const ProgramShape>(FuseKernelsTogether(program, steps, ends));
-  const std::vector<Plans> plans = PlansOf(*shape, false, target);
-  const bool are_writable = std::all_of(plans.begin(), plans.end(), [&](const Plans& made) {
-    return !made.empty() && made[0].plan->IsWritable(shape->schedule);
-  });
-  if (!are_writable || !IsEachMade(plans)) return;
+  std::vector<Plans> plans = PlansOf(*shape, false, target);
+  for (Plans& made : plans) {
+    std::erase_if(made, [&](const Plan& p) { return !p.plan->IsWritable(shape->schedule); });
+  }
+  if (!IsEachMade(plans)) return;
   std::vector<Sketch> added;
   AddCombinations(plans, shape, added);
   for (Sketch& sketch : added) {

@@ -50,8 +50,8 @@ struct Rows {
   bool can_split = false;  // do the results depend on nothing but one reduction's, and its like?
   // How many results a thread may have at once: one, or those of all of the last axes.
   std::vector<int64_t> results = {1};
-  // Inputs of which each term of all results reads some of the same few elements, as those of a
-  // point's coordinates.
+  // Inputs of which a term reads some of the few elements that are its own, as those of a point's
+  // coordinates, whichever the result.
   std::vector<BufferRef> term_inputs;
   bool ok = false;
 

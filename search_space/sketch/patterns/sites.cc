@@ -20,9 +20,8 @@ constexpr int64_t kMostTerms = 32;   // of a reduction
 // Of a reduction that reads the same of a tensor for many sites, as products of matrices do, which
 // tiles in shared memory serve better; of tensors that are not small.
 constexpr int64_t kMostSharedTerms = 4, kSmall = 256;
-constexpr double kWrittenAgain = 2;    // times that operations are written out where all is inlined
-constexpr int64_t kMostHeld = 160;     // elements of a site
-constexpr int64_t kMostNodes = 16000;  // of all that one site computes, written out
+constexpr double kWrittenAgain = 2;  // times that operations are written out where all is inlined
+constexpr int64_t kMostHeld = 160;   // elements of a site
 constexpr int64_t kFewestSites = 2048;  // fewer leave most of a device idle
 constexpr size_t kMostStages = 64;
 
@@ -40,9 +39,6 @@ class SitesFinder {
  public:
   SitesFinder(const ProgramShape& shape, const KernelShape& kernel)
       : schedule_(shape.schedule), root_(shape.stage(kernel.root).tensor) {
-    for (const KernelShape& k : shape.kernels) {
-      if (k.root != kernel.root) others_.insert(shape.stage(k.root).tensor.get());
-    }
     for (int s : StagesOf(shape, kernel)) members_.push_back(shape.stage(s).tensor);
   }
 
@@ -172,7 +168,6 @@ class SitesFinder {
   // What a thread keeps, if it can; false where that is no better than to compute it where it is
   // read.
   bool Keep(Sites& sites) const {
-    int64_t nodes = 0;
     for (size_t m = 0; m < members_.size(); ++m) {
       const ScheduledStage& s = StageOf(members_[m]);
       const std::optional<int64_t> elements = ElementsOf(sites, m);
@@ -180,9 +175,9 @@ class SitesFinder {
         return false;
       }
       for (const ScheduledStage* each : schedule_.Together(s)) {
-        nodes += NodesOf(each->body) * *elements * ExtentOf(s.reduce_axes);
+        sites.nodes += NodesOf(each->body) * *elements * ExtentOf(s.reduce_axes);
       }
-      if (nodes > kMostNodes) return false;
+      if (sites.nodes > kMostSiteNodes) return false;
       if (members_[m] == root_) {
         sites.copies = s.body->op == Op::kLoad && schedule_.FindStage(s.body->buffer.get()) >= 0 &&
                        StageOf(s.body->buffer).scope == Scope::kLocal;
@@ -254,7 +249,7 @@ class SitesFinder {
     return reductions > 1 || (reductions == 1 && is_read) || written >= kWrittenAgain * once;
   }
 
-  // Tensors from elsewhere.
+  // Tensors from elsewhere, and how many neighbours one access stores.
   void FindInputs(Sites& sites) const {
     // Of the root, if it numbers sites; else none of its axes.
     const size_t last_axis = root_->shape.size() - 1;
@@ -287,8 +282,9 @@ class SitesFinder {
     const size_t last = tensor->shape.size() - 1;
     int64_t elements = 1, reads = 0;
     bool ok = true;
-    // The same dimensions of all reads are sites'.
-    std::vector<std::optional<bool>> are_sites(tensor->shape.size());
+    // The same dimensions of all reads follow the same axes of the root, none (its rank) where a
+    // thread reads anything.
+    std::vector<std::optional<size_t>> follows(tensor->shape.size());
     for (size_t m = 0; m < members_.size(); ++m) {
       for (const ScheduledStage* s : schedule_.Together(StageOf(members_[m]))) {
         for (const Expr& load : LoadsIn(s->body)) {
@@ -306,16 +302,17 @@ class SitesFinder {
               ok = ok && tensor->shape[d] <= kMostOwn && !MentionsSite(sites, m, index);
               others *= tensor->shape[d];
             }
-            ok = ok && are_sites[d].value_or(is_site) == is_site &&
+            const size_t followed = is_site ? axis : none;
+            ok = ok && follows[d].value_or(followed) == followed &&
                  (d != last || !is_site || axis == last_site);
-            are_sites[d] = is_site;
+            follows[d] = followed;
           }
           elements = std::max(elements, others);
           reads += ElementsOf(sites, m).value_or(1) * ExtentOf(s->reduce_axes);
         }
       }
     }
-    if (!ok || !are_sites[last].has_value() || elements > kMostStored) return std::nullopt;
+    if (!ok || reads == 0 || elements > kMostStored) return std::nullopt;
     const bool is_wide = AccessWidths(tensor->shape[last], tensor->dtype).back() > 1;
     if (!is_wide && reads <= elements) return std::nullopt;
     return SiteInput{.tensor = tensor, .elements = elements};
@@ -333,7 +330,6 @@ class SitesFinder {
 
   Schedule schedule_;
   const BufferRef root_;
-  std::set<const Buffer*> others_;  // other kernels' roots
   std::vector<BufferRef> members_, inlined_;
   std::vector<Reading> readings_;  // of the members
 };

@@ -14,6 +14,9 @@
 
 namespace heddle::search_space {
 
+// Operations and operands of all that one thread computes, written out, at most.
+inline constexpr int64_t kMostSiteNodes = 16000;
+
 // A tensor of which a thread may read what belongs to its site at once.
 struct SiteInput {
   BufferRef tensor;
@@ -24,10 +27,11 @@ struct Sites {
   StageRef root;
   std::vector<size_t> sites, own;  // the root's axes, in its order
   std::vector<StageRef> held;      // what a thread keeps of a site, in definition order
-  std::vector<StageRef> inlined;   // what is only read once, in definition order
+  std::vector<StageRef> inlined;   // what is not worth keeping, in definition order
   std::vector<SiteInput> inputs;
   int64_t elements = 0;       // of all that a thread keeps of a site
   int64_t read_elements = 0;  // of the inputs
+  int64_t nodes = 0;          // operations and operands of a site, written out
   int64_t width = 1;          // sites that neighbours in memory are stored at once, at most
   bool copies = false;        // is the root a copy of what is held?
 };

@@ -28,6 +28,9 @@ class SitesPlan : public KernelPlan {
     const int64_t kept =
         (sites_.elements + (v[inputs_] != 0 ? sites_.read_elements : 0)) * v[width_];
     if (kept > kMostKept) return refuse(absl::StrCat(kept, " elements a thread"));
+    if (sites_.nodes * v[width_] > kMostSiteNodes) {
+      return refuse(absl::StrCat(v[width_], " sites a thread of ", sites_.nodes, " operations"));
+    }
     const int64_t blocks = CeilDiv(Count() / v[width_], v[threads_]);
     if (blocks > target_.max_grid) return refuse(absl::StrCat(blocks, " blocks"));
     return absl::OkStatus();

@@ -4,6 +4,8 @@
 #include <set>
 #include <string>
 
+#include "search_space/check/verify.h"
+#include "search_space/ir/stmt.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/products.h"
 
@@ -76,6 +78,22 @@ TEST(FewRows, AreNeverOneThreadsWork) {
     EXPECT_EQ(SketchesOf(c), (std::set<std::string>{"rows"})) << c.op;
   }
   EXPECT_EQ(SketchesOf({"gram", "n=2097152,c=3"}), (std::set<std::string>{"rows", "tile"}));
+}
+
+// A thread with all results reads what a term has of an input once, in registers; one with some of
+// them knows only at run time which elements these are of.
+TEST(FewRows, TermsAreReadOnceForAllResults) {
+  const auto space = *SearchSpace::Create(ProgramOf({"gram", "n=65536,c=4"}), *FindTarget("h100"));
+  const auto reads_once = [&](const std::string& results) {
+    const std::string point =
+        "rows: threads=256 rows=1 vector=1 hold=0 unroll=1 results=" + results + " split=64";
+    const auto lowered = space.Lower(*space.Parse(point));
+    EXPECT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_TRUE(Verify(*lowered, space.target()).ok());
+    return ToString(lowered->kernels[0]).find("X.local[0, d1]:4 = X[") != std::string::npos;
+  };
+  EXPECT_TRUE(reads_once("16"));
+  EXPECT_FALSE(reads_once("4"));
 }
 
 // Where the device's threads have results enough, they need not share them.

@@ -71,6 +71,19 @@ op gathered(m, v) {
   S[i: m] = sum(a: 4) E[i, a]
   out Y[i: m, a: 4] = E[i, a] / S[i]
 }
+op swapped_rows(m) {
+  in X[m, m, 3]
+  S[i: m, j: m] = sum(r: 3) X[i, j, r]
+  T[i: m, j: m] = max(r: 3) X[j, i, r]
+  out Y[i: m, j: m] = S[i, j] * T[i, j] + S[i, j]
+}
+op rgb_to_hsv(n, h, w) {
+  in X[n, 3, h, w]
+  M[b: n, y: h, x: w] = max(c: 3) X[b, c, y, x]
+  L[b: n, y: h, x: w] = min(c: 3) X[b, c, y, x]
+  D[b: n, y: h, x: w]: bfloat16 = M[b, y, x] - L[b, y, x]
+  out Y[b: n, c: 3, y: h, x: w] = select(c == 0, D[b, y, x] * 2, select(c == 1, D[b, y, x] / (abs(M[b, y, x]) + 1), M[b, y, x]))
+}
 op of_neighbours(m) {
   in X[m + 1, 3]
   N[i: m + 1] = sum(a: 3) X[i, a] * X[i, a]
@@ -142,7 +155,7 @@ TEST_P(SitesKernels, ComputeTheirProgram) {
   TensorValues expected = inputs;
   EvaluateAll(*program, expected);
   ForDrawnPoints(
-      space, 8, BeginsWith("sites"), inputs, [&](const Program& lowered, const TensorValues& got) {
+      space, 16, BeginsWith("sites"), inputs, [&](const Program& lowered, const TensorValues& got) {
         EXPECT_EQ(lowered.kernels.size(), 1);
         for (const Stage& s : program->stages) {
           if (!s.is_output) continue;
@@ -161,6 +174,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"tridiagonal3", "m=2099"}, Case{"pool_with_places", "n=2,h=37,w=34"},
                     Case{"padded_pools", "n=2,h=37,w=36"}, Case{"prefixes", "z=3,d=700"},
                     Case{"read_outputs", "m=2100"}, Case{"gathered", "m=2100,v=50"},
+                    Case{"swapped_rows", "m=50"}, Case{"rgb_to_hsv", "n=2,h=33,w=36"},
+                    Case{"rgb_to_hsv", "n=2,h=33,w=36", DType::kFloat16, 1e-2},
                     Case{"read_outputs", "m=2100", DType::kBFloat16, 1e-2},
                     Case{"gathered", "m=2100,v=50", DType::kFloat16, 2e-3}),
     [](const testing::TestParamInfo<Case>& info) {

@@ -69,28 +69,32 @@ class Origins {
   std::map<std::pair<const Stage*, std::vector<bool>>, bool> known_;
 };
 
-// Is it an exponential of what is no more than its maximum?
-bool IsAtMostOne(const TensorProgram& program, const Expr& e) {
-  if (e->op == Op::kSelect) {
-    return IsAtMostOne(program, e->args[1]) && e->args[2]->op == Op::kFloat &&
-           e->args[2]->float_value <= 1;
-  }
-  if (e->op != Op::kExp) return false;
+// Is the reduction's term at `axis`, in the place of its one reduced axis, the expression, where it
+// is read by `load`?
+bool IsTermAt(const Stage& reduction, const Expr& load, const Var& axis, const Expr& e) {
+  if (reduction.reduce_axes.size() != 1) return false;
+  const Expr row = Substitute(reduction.body, reduction.axes, load->args);
+  return StructurallyEqual(Substitute(row, reduction.reduce_axes, {VarExpr(axis)}), e);
+}
+
+// Is `weight` divided by `sum` a softmax's along `axis`: exp((S - M) * c) with M the maximum of S
+// along the row, c > 0, over the sum of these? Then one weight of each row is 1, and none is more.
+bool IsSoftmax(const TensorProgram& program, const Expr& weight, const Expr& sum, const Var& axis) {
   const auto is_scale = [](const Expr& s) { return s->op == Op::kFloat && s->float_value > 0; };
-  Expr exponent = e->args[0];
-  if (exponent->op == Op::kMul && is_scale(exponent->args[1])) exponent = exponent->args[0];
-  if (exponent->op == Op::kDiv && is_scale(exponent->args[1])) exponent = exponent->args[0];
+  const auto stage_of = [&](const Expr& load, Combiner combiner) -> const Stage* {
+    const Stage* stage = load->op == Op::kLoad ? program.FindStage(load->buffer.get()) : nullptr;
+    return stage != nullptr && stage->combiner == combiner ? stage : nullptr;
+  };
+  const Stage* total = stage_of(sum, Combiner::kSum);
+  if (total == nullptr || !IsTermAt(*total, sum, axis, weight) || weight->op != Op::kExp) {
+    return false;
+  }
+  Expr exponent = weight->args[0];
+  const bool is_scaled = exponent->op == Op::kMul || exponent->op == Op::kDiv;
+  if (is_scaled && is_scale(exponent->args[1])) exponent = exponent->args[0];
   if (exponent->op != Op::kSub) return false;
-  const auto without_cast = [](const Expr& v) { return v->op == Op::kCast ? v->args[0] : v; };
-  const Expr value = without_cast(exponent->args[0]), most = without_cast(exponent->args[1]);
-  if (value->op != Op::kLoad || most->op != Op::kLoad) return false;
-  const Stage* stage = program.FindStage(most->buffer.get());
-  if (stage == nullptr || stage->combiner != Combiner::kMax) return false;
-  bool is_of_values = false;
-  Visit(stage->body, [&](const Expr& load) {
-    is_of_values = is_of_values || (load->op == Op::kLoad && load->buffer == value->buffer);
-  });
-  return is_of_values;
+  const Stage* most = stage_of(exponent->args[1], Combiner::kMax);
+  return most != nullptr && IsTermAt(*most, exponent->args[1], axis, exponent->args[0]);
 }
 
 // Takes a product apart into what is the same wherever some variables are, and the rest.
@@ -140,15 +144,18 @@ class Product {
         CountReads(load->buffer.get()) != 1) {
       return e;
     }
+    std::vector<Var> axes;
     Variables along;
     for (size_t d = 0; d < load->args.size(); ++d) {
-      if (MentionsAny(load->args[d], along_)) along.push_back(stage->axes[d].get());
+      if (!MentionsAny(load->args[d], along_)) continue;
+      axes.push_back(stage->axes[d]);
+      along.push_back(axes.back().get());
     }
     Product inside(program_, std::move(along));
     const Expr rest = inside.RestOf(stage->body);
     const bool is_rounded = IsHalf(stage->tensor->dtype);
     if (rest == nullptr || inside.hoisted_.empty() || !inside.IsWorthTaking(rest) ||
-        (is_rounded && !IsInRange(rest, stage->tensor->dtype)) ||
+        (is_rounded && !inside.IsInRange(rest, stage->tensor->dtype, axes)) ||
         (!is_rounded && e->op == Op::kCast)) {
       return e;
     }
@@ -177,10 +184,12 @@ class Product {
     return (is_scaled && values == 1) || Origins(program_).AreReductions(rest, along_);
   }
   // Is what is left, rounded to `type`, as exact as it was with its factors? bfloat16 has the range
-  // of float32; of float16 that is so of numbers of that type, and of weights of 1 at most.
-  bool IsInRange(const Expr& rest, DType type) const {
+  // of float32; of float16 that is so of numbers of that type, and of a softmax's weights.
+  bool IsInRange(const Expr& rest, DType type, const std::vector<Var>& axes) const {
     const Expr& value = rest->op == Op::kCast ? rest->args[0] : rest;
-    return type == DType::kBFloat16 || value->type == type || IsAtMostOne(program_, rest);
+    if (type == DType::kBFloat16 || value->type == type) return true;
+    return axes.size() == 1 && hoisted_.size() == 1 && hoisted_[0].first == Op::kDiv &&
+           IsSoftmax(program_, rest, hoisted_[0].second, axes[0]);
   }
   int CountReads(const Buffer* tensor) const {
     int reads = 0;

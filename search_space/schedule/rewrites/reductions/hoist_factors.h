@@ -33,9 +33,9 @@ struct HoistFactors {
 // once more; terms that only their scale keeps within float32's range are not kept there, as those
 // of finish.h are not. Where P is rounded to 16 bits it stays, and is E, rounded: relative to its
 // value each term is as exact as before. So it is in bfloat16, which has float32's range; in
-// float16 P is taken apart where E is a number of that type, or the exponential of a score less the
-// greatest. InvalidArgument where the stage is no sum, no such stage makes one of its factors, or
-// the rest reads one tensor alone, whose terms cost no less then.
+// float16 P is taken apart where E is a number of that type, or P a softmax's weight.
+// InvalidArgument where the stage is no sum, no such stage makes one of its factors, or the rest
+// reads one tensor alone, whose terms cost no less then.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithHoistedFactors(
     const TensorProgram& program, const std::string& name);
 

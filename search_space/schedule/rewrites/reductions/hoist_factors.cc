@@ -245,11 +245,11 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithHoistedFactors(
   result.reduce_axes.clear();
   result.body = product.Times(Load(terms.tensor, std::move(element)));
   made->stages.insert(made->stages.begin() + static_cast<std::ptrdiff_t>(number), std::move(terms));
-  for (const auto& [stage, rounded] : product.taken_apart()) {
+  for (const Product::TakenApart& taken : product.taken_apart()) {
     const auto at = std::find_if(made->stages.begin(), made->stages.end(),
-                                 [&](const Stage& s) { return s.tensor.get() == stage; });
-    if (rounded != nullptr) {
-      at->body = rounded;
+                                 [&](const Stage& s) { return s.tensor.get() == taken.stage; });
+    if (taken.rounded != nullptr) {
+      at->body = taken.rounded;
     } else {
       made->stages.erase(at);
     }

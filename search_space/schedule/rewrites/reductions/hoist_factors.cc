@@ -49,11 +49,12 @@ class Origins {
  private:
   bool IsMade(const Expr& load, const Variables& along) {
     const Stage* stage = program_.FindStage(load->buffer.get());
+    if (stage == nullptr) return false;
     std::vector<bool> depends;
     Variables axes;
     for (size_t d = 0; d < load->args.size(); ++d) {
       depends.push_back(MentionsAny(load->args[d], along));
-      if (stage != nullptr && depends.back()) axes.push_back(stage->axes[d].get());
+      if (depends.back()) axes.push_back(stage->axes[d].get());
     }
     if (axes.empty()) return false;
     if (stage->is_reduction()) return true;

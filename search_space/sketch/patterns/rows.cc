@@ -310,14 +310,13 @@ class RowFinder {
       if (!stage(r).is_reduction()) continue;
       VisitLoads(stage(r), [&](const Expr& load) {
         const BufferRef& tensor = load->buffer;
-        const auto is_there = [&](const auto& known) {
-          return std::find(known.begin(), known.end(), tensor) != known.end();
-        };
+        std::vector<BufferRef>& found = rows_.term_inputs;
+        const bool is_there = std::find(found.begin(), found.end(), tensor) != found.end();
         const bool is_wide = std::any_of(rows_.inputs.begin(), rows_.inputs.end(),
                                          [&](const RowInput& in) { return in.tensor == tensor; });
-        if (!is_wide && tensor->dtype != DType::kInt32 && !is_there(rows_.term_inputs) &&
+        if (!is_wide && !is_there && tensor->dtype != DType::kInt32 &&
             HasFewOfTerm(stage(r), tensor)) {
-          rows_.term_inputs.push_back(tensor);
+          found.push_back(tensor);
         }
       });
     }

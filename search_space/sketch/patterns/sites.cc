@@ -1,8 +1,9 @@
 #include "search_space/sketch/patterns/sites.h"
 
 #include <algorithm>
-#include <numeric>
+#include <memory>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "base/math.h"

@@ -3,6 +3,8 @@
 #include "search_space/sketch/patterns/sites.h"
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -57,6 +58,19 @@ inline void ForDrawnPoints(
     ASSERT_TRUE(ran.ok()) << ran << ToString(*lowered);
     look(*lowered, values);
     if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+// Each element of each output, within `error` of its value and of 1.
+inline void ExpectOutputsNear(const TensorProgram& program, const TensorValues& expected,
+                              const TensorValues& got, double error) {
+  for (const Stage& s : program.stages) {
+    if (!s.is_output) continue;
+    for (size_t e = 0; e < expected.at(s.name()).size(); ++e) {
+      const double value = expected.at(s.name())[e];
+      ASSERT_NEAR(got.at(s.name())[e], value, error * (std::abs(value) + 1))
+          << s.name() << " " << e;
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 #include "measure/codegen/helpers.h"
 #include "measure/codegen/intrinsic_printer.h"
 #include "measure/codegen/kernel_text.h"
+#include "measure/codegen/rounded_values.h"
 #include "measure/codegen/store_printer.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/expr/float_format.h"
@@ -89,7 +90,7 @@ class KernelPrinter {
         out_(DialectOf(target.api)),
         dynamic_shared_(out_.dialect.dynamic_shared_array != nullptr &&
                         kernel.shared_bytes > target.static_shared_bytes),
-        stores_(out_, moving_),
+        stores_(out_, moving_, rounded_later_),
         intrinsics_(kernel, out_.dialect.async_copies && target.has_async_copy, out_, stores_) {}
 
   // The source with its launch, under `header` as a comment.
@@ -117,6 +118,7 @@ class KernelPrinter {
   const Kernel& kernel_;
   KernelText out_;
   const bool dynamic_shared_;
+  std::set<BufferRef> rounded_later_;
   std::set<BufferRef> moving_;  // pointers that move with a loop, and views of them
   StorePrinter stores_;
   IntrinsicPrinter intrinsics_;
@@ -220,6 +222,8 @@ KernelSource KernelPrinter::Generate(const std::string& header) {
 
   Stmt body = kernel_.body;
   for (Pass pass : out_.dialect.passes) body = pass(body);
+  rounded_later_ = RoundedLater(body);
+  out_.exprs.keeps_small = KeepExponentials(body, rounded_later_);
   out_.exprs.Bind(kernel_.block,
                   out_.names.Declare(NameKind::kIndex, kernel_.block->name, "block"));
   out_.exprs.Bind(kernel_.thread,

@@ -322,7 +322,8 @@ ExprPrinter::Text ExprPrinter::ConvertRoughExp(const Expr& x, Rounded rounded) {
     rest = x->args[1 - side];
     break;
   }
-  return CallHelper(rounded == Rounded::kWhole ? "rough_exp2_or_zero" : "rough_exp2",
+  const bool or_zero = rounded == Rounded::kWhole && !keeps_small;
+  return CallHelper(or_zero ? "rough_exp2_or_zero" : "rough_exp2",
                     Print(rest * search_space::Float(factor, x->type)));
 }
 

@@ -29,6 +29,10 @@ class ExprPrinter {
   std::string PrintRounded(const search_space::Expr& e) {
     return ConvertRounded(e, Rounded::kWhole).text;
   }
+  // A value that becomes 16 bits later, as RoundedLater has it.
+  std::string PrintRoundedLater(const search_space::Expr& e) {
+    return ConvertRounded(e, Rounded::kFactor).text;
+  }
   // As an operand of && or ?: needs it.
   std::string PrintCondition(const search_space::Expr& e);
   // The physical element offset of an access.
@@ -50,6 +54,9 @@ class ExprPrinter {
 
   std::set<std::string> helpers;  // used so far, see Prelude
   bool float64 = false;           // double precision was used
+  // Exponentials that are rounded keep what is less than 2^-126. Those that are rounded later do:
+  // where both are of the same values, compilers then compute one.
+  bool keeps_small = false;
 
  private:
   // C's precedence levels, as far as they are used without parentheses.

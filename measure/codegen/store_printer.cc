@@ -142,13 +142,21 @@ void StorePrinter::PrintScalar(const BufferRef& buffer, const ExprList& indices,
       if (old->op != Op::kLoad || old->buffer != buffer || out_.exprs.Print(old) != element) {
         continue;
       }
+      const Expr& by = value->args[1 - side];
       out_.Line(element,
-                value->op == Op::kAdd ? " += " : " *= ", out_.exprs.Print(value->args[1 - side]),
+                value->op == Op::kAdd ? absl::StrCat(" += ", PrintFor(buffer, by))
+                                      : absl::StrCat(" *= ", out_.exprs.Print(by)),
                 ";");
       return;
     }
   }
-  out_.Line(element, " = ", out_.exprs.Print(value), ";");
+  out_.Line(element, " = ", PrintFor(buffer, value), ";");
+}
+
+// A value that `buffer` gets, or that is added to one of its.
+std::string StorePrinter::PrintFor(const BufferRef& buffer, const Expr& value) {
+  return rounded_later_.contains(buffer) ? out_.exprs.PrintRoundedLater(value)
+                                         : out_.exprs.Print(value);
 }
 
 int StorePrinter::Lane::WidthOf(const Expr& load) const {

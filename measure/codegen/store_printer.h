@@ -37,8 +37,10 @@ struct Chunk {
 class StorePrinter {
  public:
   // `moving`: pointers that move with a loop around what is printed, and views of them.
-  StorePrinter(KernelText& out, const std::set<search_space::BufferRef>& moving)
-      : out_(out), moving_(moving) {}
+  // `rounded_later`: as RoundedLater has it.
+  StorePrinter(KernelText& out, const std::set<search_space::BufferRef>& moving,
+               const std::set<search_space::BufferRef>& rounded_later)
+      : out_(out), moving_(moving), rounded_later_(rounded_later) {}
 
   // Stores of a whole vector loop, or of one statement when var is null.
   void Print(const search_space::StmtNode& s, const search_space::Var& var);
@@ -70,6 +72,7 @@ class StorePrinter {
     void Need(const search_space::ExprList& loads);
     int WidthOf(const search_space::Expr& load) const;  // elements that one access covers
   };
+  std::string PrintFor(const search_space::BufferRef& buffer, const search_space::Expr& value);
   void PrintChunk(const search_space::StmtNode& s, const Chunk& chunk);
   // The value of one lane as an expression over temporaries. Vector loads, and loads that a select
   // guards, become temporaries first: all loads are issued together, none stands behind a branch.
@@ -89,6 +92,7 @@ class StorePrinter {
 
   KernelText& out_;
   const std::set<search_space::BufferRef>& moving_;
+  const std::set<search_space::BufferRef>& rounded_later_;
   // Of the chunk being printed: type and value -> name, and all lanes of a vector -> its name.
   std::map<std::string, std::string> temporaries_;
   std::map<std::string, std::string> vectors_;

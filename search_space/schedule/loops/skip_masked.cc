@@ -21,6 +21,35 @@ bool IsMask(const Expr& c) {
   return c->op == Op::kLt && c->args[0]->type == DType::kInt64;
 }
 
+bool HasQuotient(const Expr& e) {
+  bool found = false;
+  Visit(e, [&](const Expr& node) { found = found || node->op == Op::kDiv; });
+  return found;
+}
+
+// Conditions of which all hold where `c` does, and one at least does not where it does not, none of
+// which has an `and` within: (a and b) or c is (a or c) and (b or c). `c` alone where that would be
+// very many. That two are in the same block, i / 64 = j / 64, is neither's being less.
+std::vector<Expr> WithoutAnds(const Expr& c) {
+  constexpr size_t kMost = 16;
+  if (c->op == Op::kEq && HasQuotient(c->args[0]) && HasQuotient(c->args[1])) {
+    return {c->args[0] < c->args[1] + Int(1), c->args[1] < c->args[0] + Int(1)};
+  }
+  if (c->op != Op::kAnd && c->op != Op::kOr) return {c};
+  std::vector<Expr> first = WithoutAnds(c->args[0]);
+  const std::vector<Expr> second = WithoutAnds(c->args[1]);
+  if (c->op == Op::kAnd) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+  }
+  if (first.size() * second.size() > kMost) return {c};
+  std::vector<Expr> all;
+  for (const Expr& a : first) {
+    for (const Expr& b : second) all.push_back(MakeExpr(Op::kOr, {a, b}));
+  }
+  return all;
+}
+
 bool Contains(const std::vector<Expr>& list, const Expr& e) {
   return std::any_of(list.begin(), list.end(),
                      [&](const Expr& other) { return StructurallyEqual(e, other); });
@@ -242,13 +271,18 @@ absl::Status SkipMasked::ApplyTo(ScheduleEditor& editor) const {
   Factors factors(editor.schedule(), *here);
   factors.Add(here->body);
   conditions.insert(conditions.end(), factors.conditions().begin(), factors.conditions().end());
-  std::erase_if(conditions, [](const Expr& c) { return !IsMask(c); });
-  if (conditions.empty()) {
+  std::vector<Expr> masks;
+  for (const Expr& c : conditions) {
+    for (const Expr& part : WithoutAnds(c)) {
+      if (IsMask(part)) masks.push_back(part);
+    }
+  }
+  if (masks.empty()) {
     return Refuse(absl::StrCat("no term of ", stage,
                                " has a factor select(c, x, 0), nor is it only read under a "
                                "condition"));
   }
-  here->useful = std::move(conditions);
+  here->useful = std::move(masks);
   return absl::OkStatus();
 }
 

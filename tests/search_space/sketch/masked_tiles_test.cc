@@ -66,6 +66,26 @@ op filled(b, s, d) {
   O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
   out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
 }
+op neighbours(b, s, d, w, g) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d]
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  S[z: b, i: s, j: s] = select(i - j <= w && j - i <= w || i < g || j < g, T[z, i, j] / 2, -3.0e38)
+  M[z: b, i: s] = max(r: s) S[z, i, r]
+  E[z: b, i: s, j: s]: bfloat16 = exp(S[z, i, j] - M[z, i])
+  L[z: b, i: s] = sum(r: s) E[z, i, r]
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
+}
+op blocks(b, s, d, w) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d]
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  S[z: b, i: s, j: s] = select(i / w == j / w, T[z, i, j] / 2, -3.0e38)
+  M[z: b, i: s] = max(r: s) S[z, i, r]
+  E[z: b, i: s, j: s]: bfloat16 = exp(S[z, i, j] - M[z, i])
+  L[z: b, i: s] = sum(r: s) E[z, i, r]
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
+}
 op filled_behind(b, s, d) {
   in Q[b, s, d], K[b, s, d], V[b, s, d], N[b]: index(s)
   T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
@@ -133,6 +153,14 @@ TEST(MaskedTiles, LeaveOutAllThatIsNotKnown) {
   EXPECT_GT(LeastFlops(*Made("prefix", "b=1,s=256,d=16")), 0.4 * all);
 }
 
+// Near the diagonal, of the first few rows or columns, or in the same block.
+TEST(MaskedTiles, SeveralComparisonsAreAMask) {
+  const auto program = Made("neighbours", "b=1,s=256,d=16,w=16,g=4");
+  EXPECT_LT(LeastFlops(*program), 0.4 * program->Flops());
+  const auto blocks = Made("blocks", "b=1,s=256,d=16,w=32");
+  EXPECT_LT(LeastFlops(*blocks), 0.4 * blocks->Flops());
+}
+
 // Of rows in which nothing is left all weights are 1; such a row may be the greatest's, too.
 TEST(MaskedTiles, RowsOfWhichNothingIsLeftAreNotSkipped) {
   const auto skips = [](const char* op) {
@@ -190,6 +218,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"filled", "b=2,s=96,d=16", "rolling:"},
                     Case{"filled", "b=1,s=192,d=16", "rolling_warpgroup:"},
                     Case{"filled_behind", "b=2,s=96,d=16", "rolling:"},
+                    Case{"blocks", "b=2,s=96,d=16,w=24", "rolling:"},
+                    Case{"blocks", "b=1,s=256,d=16,w=64", "rolling_warpgroup:"},
+                    Case{"neighbours", "b=1,s=96,d=16,w=16,g=8", "rolling:"},
+                    Case{"neighbours", "b=1,s=256,d=16,w=40,g=4", "rolling_warpgroup:"},
                     // Without a softmax, and what reads the result has a kernel of its own.
                     Case{"normalised", "b=2,s=96,h=2,d=16", "parts/rolling_warpgroup+rows["},
                     Case{"normalised", "b=1,s=90,h=3,d=16", "pad_terms/parts/"}),

@@ -232,11 +232,13 @@ class KernelVerifier {
   }
 
   // Threads read the same index at the same place: tensors of indices are inputs, which no kernel
-  // writes. Of others they may be what differs between threads.
+  // writes. Of others, and of what threads keep of these, they may be what differs between threads.
   static bool ReadsValues(const Expr& condition) {
     bool reads = false;
     Visit(condition, [&](const Expr& e) {
-      reads = reads || (e->op == Op::kLoad && e->type != DType::kInt64);
+      const bool is_input =
+          e->type == DType::kInt64 && e->op == Op::kLoad && e->buffer->scope == Scope::kGlobal;
+      reads = reads || (e->op == Op::kLoad && !is_input);
     });
     return reads;
   }

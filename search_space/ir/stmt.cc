@@ -365,7 +365,6 @@ void AddRegisterIndices(const BufferRef& buffer, const ExprList& indices, Variab
 
 void AddRegisterIndices(const Expr& e, VariableSet& found) {
   if (e->op == Op::kLoad) return AddRegisterIndices(e->buffer, e->args, found);
-  if (e->type == DType::kInt64) return;  // reads nothing
   for (const Expr& arg : e->args) AddRegisterIndices(arg, found);
 }
 

@@ -13,11 +13,10 @@ namespace heddle::search_space {
 // Called with a kernel as it was emitted ("emit"), then as every pass here left it.
 using PassObserver = absl::FunctionRef<void(absl::string_view pass, const Kernel& kernel)>;
 
-// Calls `visit` on every load of a value. Indices are not looked into: they read inputs at most,
-// which nobody writes.
+// Calls `visit` on every load of a value, or of a number of a tensor of indices. What a load is
+// indexed by is not looked into: it reads inputs at most, which nobody writes.
 inline void VisitLoads(const Expr& e, absl::FunctionRef<void(const Expr&)> visit) {
   if (e->op == Op::kLoad) return visit(e);
-  if (e->type == DType::kInt64) return;
   for (const Expr& arg : e->args) VisitLoads(arg, visit);
 }
 

@@ -9,9 +9,10 @@ namespace heddle::search_space {
 
 namespace {
 
+// What elements are indexed by reads no stage, nor does any other index but of a copy.
 bool Reads(const Expr& e, const Buffer* tensor) {
   if (e->op == Op::kLoad) return e->buffer.get() == tensor;
-  if (e->type == DType::kInt64) return false;  // indices read no stage
+  if (e->type == DType::kInt64 && tensor->dtype != DType::kInt32) return false;
   for (const Expr& arg : e->args) {
     if (Reads(arg, tensor)) return true;
   }

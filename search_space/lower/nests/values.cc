@@ -45,7 +45,7 @@ class Resolver {
 
  private:
   Expr ResolveNode(const Expr& e, Known& known);
-  Expr ResolveIndex(const Expr& e, const Known& known) const;
+  Expr ResolveIndex(const Expr& e, const Known& known);
   Expr ResolveLoad(const Expr& load, Known& known);
   Expr FromStorage(const Expr& load, const ScheduledStage& producer,
                    const KernelContext::Storage& storage);
@@ -55,11 +55,11 @@ class Resolver {
 };
 
 Expr Resolver::ResolveNode(const Expr& e, Known& known) {
+  if (e->op == Op::kLoad) return ResolveLoad(e, known);
   const bool compares_indices = e->args.size() == 2 && e->args[0]->type == DType::kInt64;
   if (e->type == DType::kInt64 || (compares_indices && e->type == DType::kBool)) {
     return ResolveIndex(e, known);
   }
-  if (e->op == Op::kLoad) return ResolveLoad(e, known);
   if (e->op == Op::kSelect) return ResolveSelect(e, known);
   std::shared_ptr<ExprNode> changed;
   for (size_t i = 0; i < e->args.size(); ++i) {
@@ -73,10 +73,14 @@ Expr Resolver::ResolveNode(const Expr& e, Known& known) {
 
 // Beyond the end of an input of indices, in the tail of a split, another of its elements is read:
 // what comes of it is not used.
-Expr Resolver::ResolveIndex(const Expr& e, const Known& known) const {
+Expr Resolver::ResolveIndex(const Expr& e, const Known& known) {
   if (!ReadsIndices(e)) return Simplify(e);
   return Simplify(Rewrite(e, [&](const Expr& node) -> Expr {
     if (node->op != Op::kLoad) return nullptr;
+    const int producer = context_.schedule.FindStage(node->buffer.get());
+    if (const auto copy = context_.storage.find(producer); copy != context_.storage.end()) {
+      return FromStorage(node, context_.stage(producer), copy->second);
+    }
     ExprList indices;
     for (size_t i = 0; i < node->args.size(); ++i) {
       Expr index = Simplify(node->args[i]);
@@ -115,6 +119,7 @@ Expr Resolver::FromStorage(const Expr& load, const ScheduledStage& producer,
   }
   const Expr held = Load(storage.buffer, context_.IndicesOf(context_.schedule.IndexOf(producer),
                                                             indices, storage.slot));
+  if (held->type == load->type) return held;
   return ToType(producer.tensor->dtype, held);  // sums of integers are kept as such (scatter)
 }
 
@@ -147,7 +152,8 @@ Expr Resolver::ResolveLoad(const Expr& load, Known& known) {
   Expr safe = Load(global->second, std::move(indices));
   const bool is_whole = global->second->dtype != load->buffer->dtype;  // as in FromStorage
   if (is_whole) safe = ToType(load->buffer->dtype, safe);
-  return condition == nullptr ? safe : Select(condition, safe, Float(0, safe->type));
+  if (condition == nullptr) return safe;
+  return Select(condition, safe, IsFloat(safe->type) ? Float(0, safe->type) : Int(0));
 }
 
 Expr Resolver::ResolveSelect(const Expr& e, Known& known) {

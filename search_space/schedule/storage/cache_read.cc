@@ -1,6 +1,8 @@
 #include "search_space/schedule/storage/cache_read.h"
 
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,7 +16,9 @@ namespace {
 ScheduledStage CopyOf(const BufferRef& tensor, DType type, int producer, const std::string& name,
                       const Schedule& schedule) {
   Stage copy;
-  copy.tensor = MakeBuffer(name, type, Scope::kGlobal, tensor->shape);
+  Buffer buffer = *MakeBuffer(name, type, Scope::kGlobal, tensor->shape);
+  buffer.index_extent = tensor->index_extent;
+  copy.tensor = std::make_shared<const Buffer>(std::move(buffer));
   ExprList indices;
   for (size_t i = 0; i < tensor->shape.size(); ++i) {
     const std::string axis =
@@ -46,6 +50,20 @@ DType TypeWanted(const std::vector<ScheduledStage*>& readers, const BufferRef& t
     });
   }
   return agree && casts == loads ? wanted : tensor->dtype;
+}
+
+// Is an element of the tensor of indices the index of another one?
+bool SaysWhere(const std::vector<ScheduledStage*>& readers, const BufferRef& tensor) {
+  bool found = false;
+  for (const ScheduledStage* s : readers) {
+    Visit(s->body, [&](const Expr& e) {
+      if (e->op != Op::kLoad) return;
+      for (const Expr& index : e->args) {
+        Visit(index, [&](const Expr& node) { found = found || IsLoadOf(node, tensor); });
+      }
+    });
+  }
+  return found;
 }
 
 // The stages that `reader` may mean; `all` tells whether they are to share a copy.
@@ -88,8 +106,8 @@ absl::Status CacheRead::ApplyTo(ScheduleEditor& editor) const {
   if (read == nullptr) {
     return Refuse(absl::StrCat("stage ", reader, " does not read ", tensor));
   }
-  if (read->dtype == DType::kInt32) {
-    return Refuse(absl::StrCat(tensor, " holds indices, which are read where they are used"));
+  if (read->dtype == DType::kInt32 && SaysWhere(readers, read)) {
+    return Refuse(absl::StrCat(tensor, " says where others are read, not through a copy"));
   }
   std::string name = absl::StrCat(tensor, ".", NameOf(scope));
   for (int n = 2; schedule.FindStage(name) >= 0; ++n) {
@@ -97,7 +115,8 @@ absl::Status CacheRead::ApplyTo(ScheduleEditor& editor) const {
   }
   const int producer = schedule.FindStage(read.get());
   // Registers hold what arithmetic needs, so that each element is converted once.
-  const DType type = scope == Scope::kLocal ? TypeWanted(readers, read) : read->dtype;
+  const bool may_convert = scope == Scope::kLocal && IsFloat(read->dtype);
+  const DType type = may_convert ? TypeWanted(readers, read) : read->dtype;
   const bool converts = type != read->dtype;
   ScheduledStage copy = CopyOf(read, type, producer, name, schedule);
   copy.scope = scope;

@@ -115,14 +115,14 @@ class RowFinder {
     }
     return nests.size();
   }
-  // Calls `visit` on the loads of all values that the loops of a stage compute. What indices are
-  // read of is nobody's row.
+  // Calls `visit` on the loads of all values that the loops of a stage compute, numbers of tensors
+  // of indices among them, such as labels. What says where something is read is nobody's row.
   void VisitLoads(const ScheduledStage& s, absl::FunctionRef<void(const Expr&)> visit) const {
-    for (const ScheduledStage* member : schedule_->Together(s)) {
-      Visit(member->body, [&](const Expr& e) {
-        if (IsValueLoad(e)) visit(e);
-      });
-    }
+    for (const ScheduledStage* member : schedule_->Together(s)) VisitLoads(member->body, visit);
+  }
+  static void VisitLoads(const Expr& e, absl::FunctionRef<void(const Expr&)> visit) {
+    if (e->op == Op::kLoad) return visit(e);
+    for (const Expr& arg : e->args) VisitLoads(arg, visit);
   }
 
   bool HasColumn(const ScheduledStage& s) const { return s.axes.size() == rank_ + 1; }
@@ -237,12 +237,31 @@ class RowFinder {
   bool Read(const ScheduledStage& s, const Expr& load) {
     const int p = NestOf(load->buffer.get());
     if (p >= 0 && stages_.contains(p)) return IsOwnRow(s, load, stage(p));
-    if (const std::optional<size_t> along = AlongAt(s, load); along.has_value()) {
+    const std::optional<size_t> along = SaysWhere(load->buffer) ? std::nullopt : AlongAt(s, load);
+    if (along.has_value()) {
       AddInput(s, load, *along);
     } else {
       elsewhere_.emplace_back(load->buffer, s.tensor);
     }
     return true;
+  }
+
+  // Does the kernel read others at places that this tensor of indices says? Then nobody holds it.
+  bool SaysWhere(const BufferRef& tensor) const {
+    if (tensor->dtype != DType::kInt32) return false;
+    bool found = false;
+    const auto look = [&](const Expr& e) {
+      found = found || (e->op == Op::kLoad && e->buffer == tensor);
+    };
+    for (const int i : stages_) {
+      for (const ScheduledStage* s : schedule_->Together(stage(i))) {
+        Visit(s->body, [&](const Expr& e) {
+          if (e->op != Op::kLoad) return;
+          for (const Expr& index : e->args) Visit(index, look);
+        });
+      }
+    }
+    return found;
   }
 
   // Does `s` read a stage of the kernel, `read`, at its own row, and there at its own element?

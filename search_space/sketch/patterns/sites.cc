@@ -22,7 +22,7 @@ constexpr int64_t kMostTerms = 32;   // of a reduction
 // tiles in shared memory serve better; of tensors that are not small.
 constexpr int64_t kMostSharedTerms = 4, kSmall = 256;
 constexpr double kWrittenAgain = 2;  // times that operations are written out where all is inlined
-constexpr int64_t kMostHeld = 160;   // elements of a site
+constexpr int64_t kMostHeld = 160;   // elements of a site, at once
 constexpr int64_t kFewestSites = 2048;  // fewer leave most of a device idle
 constexpr size_t kMostStages = 64;
 
@@ -169,6 +169,7 @@ class SitesFinder {
   // What a thread keeps, if it can; false where that is no better than to compute it where it is
   // read.
   bool Keep(Sites& sites) const {
+    std::vector<int64_t> held(members_.size());
     for (size_t m = 0; m < members_.size(); ++m) {
       const ScheduledStage& s = StageOf(members_[m]);
       const std::optional<int64_t> elements = ElementsOf(sites, m);
@@ -186,9 +187,31 @@ class SitesFinder {
       }
       if (readings_[m].is_indexed || !FollowsSites(readings_[m])) return false;
       sites.held.push_back({members_[m]});
-      sites.elements += *elements;
+      held[m] = *elements;
     }
+    sites.elements = AtOnce(held);
     return sites.elements <= kMostHeld && IsReadAgain(sites);
+  }
+
+  // The most elements that are needed at the same time, of so many of each member: from where they
+  // are made to where they are read last.
+  int64_t AtOnce(const std::vector<int64_t>& elements) const {
+    std::vector<size_t> last(members_.size());
+    for (size_t m = 0; m < members_.size(); ++m) {
+      for (const ScheduledStage* s : schedule_.Together(StageOf(members_[m]))) {
+        for (const Expr& load : LoadsIn(s->body)) {
+          const size_t read = NumberOf(load->buffer.get());
+          if (read < members_.size()) last[read] = m;
+        }
+      }
+    }
+    int64_t most = 0;
+    for (size_t m = 0; m < members_.size(); ++m) {
+      int64_t here = 0;
+      for (size_t made = 0; made <= m; ++made) here += last[made] >= m ? elements[made] : 0;
+      most = std::max(most, here);
+    }
+    return most;
   }
 
   // Of a site; nothing where they are too many along an axis.

@@ -30,7 +30,7 @@ struct Sites {
   std::vector<StageRef> held;      // what a thread keeps of a site, in definition order
   std::vector<StageRef> inlined;   // what is not worth keeping, in definition order
   std::vector<SiteInput> inputs;
-  int64_t elements = 0;       // of all that a thread keeps of a site
+  int64_t elements = 0;       // that a thread keeps of a site at once, at most
   int64_t read_elements = 0;  // of the inputs
   int64_t nodes = 0;          // operations and operands of a site, written out
   int64_t width = 1;          // sites that neighbours in memory are stored at once, at most

@@ -29,8 +29,9 @@ inline constexpr int kGeneratorVersion = 32;
 // source and no other steps; since 28 so are what all sides of a choice read, functions that are
 // rounded to 16 bits, and what does not change in a loop; since 29 there is scatter, and since 30
 // scatter_in_memory; greatest and least of shared memory are updated by instructions of integers
-// since then; since 31 there are hoist_factors and rows_first; since 32 what is rounded to 16 bits
-// later is computed as what is rounded at once. What a record is of says its hash.
+// since then; since 31 there are hoist_factors and rows_first; since 32 there is own_stages, and
+// what is rounded to 16 bits later is computed as what is rounded at once. What a record is of says
+// its hash.
 inline constexpr int kSameCodeSince = 12;
 // Whether two versions give the same code from the same steps, up to names and comments.
 constexpr bool SameCode(int a, int b) {

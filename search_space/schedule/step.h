@@ -40,6 +40,7 @@
 #include "search_space/schedule/rewrites/reductions/expand.h"
 #include "search_space/schedule/rewrites/reductions/hoist_factors.h"
 #include "search_space/schedule/rewrites/reductions/narrow_factors.h"
+#include "search_space/schedule/rewrites/reductions/own_stages.h"
 #include "search_space/schedule/rewrites/reductions/quotient.h"
 #include "search_space/schedule/rewrites/reductions/recompute.h"
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
@@ -78,7 +79,7 @@ using Step =
                  FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
                  SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow,
-                 Scatter, ScatterInMemory, HoistFactors, RowsFirst>;
+                 Scatter, ScatterInMemory, HoistFactors, RowsFirst, OwnStages>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

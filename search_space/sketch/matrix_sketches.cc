@@ -9,11 +9,13 @@
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
+#include "search_space/schedule/rewrites/reductions/own_stages.h"
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/combinations.h"
 #include "search_space/sketch/matrix/in_parts.h"
 #include "search_space/sketch/matrix/whole_rows.h"
+#include "search_space/sketch/partition.h"
 
 namespace heddle::search_space {
 namespace {
@@ -79,6 +81,25 @@ void AddMerged(const std::shared_ptr<const TensorProgram>& program, const std::v
   AddCombinations(plans, shape, added);
   for (Sketch& sketch : added) sketch.name = absl::StrCat(called, sketch.name);
   AddAsOften(std::move(added), sketches);
+}
+
+// The partition of a program of one output that takes least, that into one kernel among them.
+Partition BestPartitionOf(const std::shared_ptr<const TensorProgram>& program,
+                          const Target& target) {
+  const auto definition = std::make_shared<const ProgramShape>(FindKernels(program, {}));
+  if (!IsDivisible(*definition)) return {};
+  Partition whole;
+  for (const KernelShape& kernel : definition->kernels) {
+    const ScheduledStage& root = definition->stage(kernel.root);
+    if (!root.is_output) whole.merged.insert(root.name());
+  }
+  const double defined_us = EstimateUs(*definition, target);
+  const ProgramShape one = FindKernels(program, {}, whole);
+  const double whole_us = one.kernels.empty() ? defined_us : EstimateUs(one, target);
+  const std::vector<Partitioned> others =
+      PartitionsOf(program, {{{}, false, definition, defined_us}}, target);
+  if (!others.empty() && others[0].us < std::min(whole_us, defined_us)) return others[0].partition;
+  return whole_us < defined_us ? whole : Partition();
 }
 
 }  // namespace
@@ -173,6 +194,29 @@ void AddWholeRows(const std::shared_ptr<const TensorProgram>& program, const Tar
     if (inside.contains(root)) partition.merged.insert(root);
   }
   if (!partition.merged.empty()) AddMerged(program, {}, partition, "", target, sketches);
+}
+
+void AddOwnStages(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                  std::vector<Sketch>& sketches) {
+  if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;
+  std::vector<Step> steps;
+  Schedule schedule(program);
+  for (OwnStages& step : OutputsWorthOwnStages(*program)) {
+    steps.emplace_back(std::move(step));
+    if (!Apply(steps.back(), schedule).ok()) return;
+  }
+  if (steps.empty()) return;
+  const TensorProgram& owning = schedule.program();
+  Partition all;
+  for (const Stage& output : owning.stages) {
+    if (!output.is_output) continue;
+    Partition best = BestPartitionOf(
+        std::make_shared<const TensorProgram>(ProgramOfOutput(owning, output.name())), target);
+    all.apart.merge(best.apart);
+    all.stored.merge(best.stored);
+    all.merged.merge(best.merged);
+  }
+  AddMerged(program, steps, all, "own_stages/", target, sketches);
 }
 
 }  // namespace heddle::search_space

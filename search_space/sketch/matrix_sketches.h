@@ -35,6 +35,11 @@ void AddPlaces(const std::shared_ptr<const TensorProgram>& program, const Target
 void AddWholeRows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                   std::vector<Sketch>& sketches);
 
+// Adds those in which each of several outputs has its own kernels for what they share, such as the
+// scores of which the gradients of attention are made (own_stages.h).
+void AddOwnStages(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                  std::vector<Sketch>& sketches);
+
 }  // namespace heddle::search_space
 
 #endif  // HEDDLE_SEARCH_SPACE_SKETCH_MATRIX_SKETCHES_H_

@@ -180,7 +180,7 @@ class KernelEstimate {
     (void)Apply(Step(ComputeInline{tensor->name}), schedule_);
   }
 
-  // Units for matrices make both products of a chain, and no row of the first one is kept.
+  // Units for matrices make all products of a chain, and no row of the first one is kept.
   bool FindRollingPlace(Place& place) {
     rolls_ = kRollingRule.apply(shape_, kernel_, target_) != nullptr;
     if (!rolls_) return false;
@@ -196,8 +196,10 @@ class KernelEstimate {
       return bytes;
     };
     const double blocks = BlocksOf(*FindChain(shape_, kernel_, target_), kTile, place);
-    cached_bytes_ = blocks * (bytes_of(rolling->scores, rolling->keys()) +
-                              bytes_of(rolling->root, rolling->values()));
+    cached_bytes_ = blocks * bytes_of(rolling->root, rolling->values());
+    for (const ScoreProduct& scores : rolling->scores) {
+      cached_bytes_ += blocks * bytes_of(scores.product, scores.keys());
+    }
     return true;
   }
 
@@ -313,8 +315,11 @@ class Partitioner {
   }
 
   std::vector<Partitioned> Best() && {
+    // One kernel of everything is found without a partition, but where a stage reads several
+    // reductions' results.
     std::erase_if(tried_, [&](const Partitioned& p) {
-      return p.shape->kernels.size() < 2 || p.us > kWorthwhile * least_us_;
+      const bool is_whole = p.shape->kernels.size() < 2 && p.partition.apart.empty();
+      return is_whole || p.us > kWorthwhile * least_us_;
     });
     std::stable_sort(tried_.begin(), tried_.end(),
                      [](const Partitioned& a, const Partitioned& b) { return a.us < b.us; });

@@ -12,6 +12,8 @@
 namespace heddle::search_space {
 namespace {
 
+constexpr size_t kMostScores = 2;
+
 const Expr& WithoutCast(const Expr& e) { return e->op == Op::kCast ? e->args[0] : e; }
 
 // The one of `stages` of which the sum's terms have an element, converted, as a factor.
@@ -56,11 +58,12 @@ class RollingChainFinder {
     for (const ChainLink& link : chain_.links) stages.push_back(link.result.tensor);
     const auto factor = FactorAmong(shape_.stage(sum), stages);
     if (!factor || !chain_.row || chain_.columns.size() != 1) return std::nullopt;
-    RollingChain found{.scores = {}, .root = {}, .weights = {(*factor)->buffer}};
+    RollingChain found{.weights = {(*factor)->buffer}};
     std::erase(stages, found.weights.tensor);
     found.inlined = std::move(stages);
     if (!Inline(found) || !FindProducts(found)) return std::nullopt;
-    for (MatrixKernel* product : {&found.scores, &found.root}) KeepStored(found, *product);
+    for (ScoreProduct& scores : found.scores) KeepStored(found, scores.product);
+    KeepStored(found, found.root);
     const ScheduledStage& reduction = shape_.stage(Index(chain_.root.reduction));
     const auto row = AxisWith(*factor, reduction.axes[*chain_.row]);
     const auto term = AxisWith(*factor, reduction.reduce_axes[found.root.depth]);
@@ -181,32 +184,34 @@ class RollingChainFinder {
   }
 
   bool FindProducts(RollingChain& found) {
-    const ChainLink* product = nullptr;
-    for (const ChainLink& link : chain_.links) {
-      if (!link.tiled.has_value()) continue;
-      if (product != nullptr || link.columns.size() != 1 || !link.row) return false;
-      product = &link;
-    }
-    if (product == nullptr) return false;
     const auto root = ProductOf(chain_.root.root, chain_.root.reduction);
-    const auto scores = ProductOf(product->result, product->reduction);
-    if (!root || !scores || !IsHalf(root->Type()) || !IsHalf(scores->Type())) return false;
-    const auto queries = FactorOwning(*scores, *product->row);
+    if (!root || !IsHalf(root->Type())) return false;
     const auto weights = FactorOwning(*root, *chain_.row);
-    if (!queries || !weights || scores->factors[1 - *queries].own != product->columns[0] ||
-        root->factors[1 - *weights].own != chain_.columns[0]) {
-      return false;
+    if (!weights || root->factors[1 - *weights].own != chain_.columns[0]) return false;
+    for (const ChainLink& link : chain_.links) {
+      if (link.tiled.has_value() && !AddScores(link, found)) return false;
     }
+    if (found.scores.empty() || found.scores.size() > kMostScores) return false;
     // Weights may be parts of float32 numbers, the sum of which the root makes, too.
     found.has_parts = IsOfParts(shape_.stage(Index(found.weights)));
     const size_t reduced = found.has_parts ? 2 : 1;
-    if (root->kernel.reduce_axes.size() != reduced || scores->kernel.reduce_axes.size() != 1) {
+    if (root->kernel.reduce_axes.size() != reduced) return false;
+    found.root = *root;
+    found.weights_number = *weights;
+    return true;
+  }
+
+  // Of the same type as others: one instruction makes them all.
+  bool AddScores(const ChainLink& link, RollingChain& found) const {
+    if (link.columns.size() != 1 || !link.row) return false;
+    const auto product = ProductOf(link.result, link.reduction);
+    if (!product || !IsHalf(product->Type()) || product->kernel.reduce_axes.size() != 1 ||
+        (!found.scores.empty() && found.scores[0].product.Type() != product->Type())) {
       return false;
     }
-    found.scores = *scores;
-    found.root = *root;
-    found.queries_number = *queries;
-    found.weights_number = *weights;
+    const auto queries = FactorOwning(*product, *link.row);
+    if (!queries || product->factors[1 - *queries].own != link.columns[0]) return false;
+    found.scores.push_back({*product, *queries});
     return true;
   }
 

@@ -1,5 +1,6 @@
-// Chains of two products of 16-bit matrices, with statistics of rows between or without, such as
-// attention, which need no row of the first product as a whole (rules/rolling.cc).
+// Chains of products of 16-bit matrices, a last one of what is made of one or two others, with
+// statistics of rows between or without, such as attention and its gradients, which need no row of
+// the first products as a whole (rules/rolling.cc).
 #ifndef HEDDLE_SEARCH_SPACE_SKETCH_PATTERNS_ROLLING_CHAIN_H_
 #define HEDDLE_SEARCH_SPACE_SKETCH_PATTERNS_ROLLING_CHAIN_H_
 
@@ -18,9 +19,21 @@ struct BesideScores {
   size_t row, term;  // its dimensions that the scores' rows and columns number
 };
 
+// A product of which weights are made.
+struct ScoreProduct {
+  MatrixKernel product;
+  size_t queries_number = 0;  // its factor with the rows
+
+  const Factor& queries() const { return product.factors[queries_number]; }
+  const Factor& keys() const { return product.factors[1 - queries_number]; }
+  const StageRef& sum() const { return product.kernel.reduction; }
+};
+
 struct RollingChain {
-  std::vector<BufferRef> inlined;      // elementwise stages, results of all links among them
-  MatrixKernel scores, root;           // the products
+  std::vector<BufferRef> inlined;  // elementwise stages, results of all links among them
+  // Products of the same rows and columns: one, or two as in the gradients of attention.
+  std::vector<ScoreProduct> scores;
+  MatrixKernel root;                   // the product of their weights
   std::vector<StageRef> statistics;    // reductions of rows of what the scores make, in their order
   std::vector<size_t> statistic_rows;  // the axis of rows of each
   StageRef weights;  // what the second product reads of the scores, a stage of its own
@@ -30,16 +43,14 @@ struct RollingChain {
   bool has_parts = false;  // are they parts of float32 numbers (split_operand.h)?
   bool is_masked = false;  // may iterations be left out (skip_masked)?
 
-  // Factors of the scores, and of the root: those with the rows, and the others.
-  const Factor& queries() const { return scores.factors[queries_number]; }
-  const Factor& keys() const { return scores.factors[1 - queries_number]; }
+  // The root's factor that is no weights.
   const Factor& values() const { return root.factors[1 - weights_number]; }
-  size_t queries_number = 0, weights_number = 0;
+  size_t weights_number = 0;
 };
 
-// nullopt unless `kernel`, in which nothing is inlined, is a chain (chain.h) of two products of
-// which one reads the other's rows, and statistics of these if any, and instructions of warps, or
-// of warpgroups, multiply 16-bit numbers on `target`.
+// nullopt unless `kernel`, in which nothing is inlined, is a chain (chain.h) of two or three
+// products of which the last reads the others' rows, and statistics of these if any, and
+// instructions of warps, or of warpgroups, multiply 16-bit numbers on `target`.
 std::optional<RollingChain> FindRollingChain(const ProgramShape& shape, const KernelShape& kernel,
                                              const Target& target, bool in_warpgroups);
 

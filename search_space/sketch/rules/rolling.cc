@@ -1,4 +1,4 @@
-// Chains of two products of 16-bit matrices, such as attention, by instructions of warps
+// Chains of products of 16-bit matrices, such as attention, by instructions of warps
 // (rolling_plan.h): a warp has rows of the result to itself.
 #include <algorithm>
 #include <utility>
@@ -24,7 +24,8 @@ class WarpRollingPlan : public RollingPlan {
                         const LoopList& outer, const LoopList& parts, const LoopRef& k,
                         const StageRef& values) const override;
   void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                   const StageRef& queries, const StageRef& keys) const override;
+                   const ScoreProduct& scores, const StageRef& queries,
+                   const StageRef& keys) const override;
 
  private:
   // Addresses, loop counters, statistics, temporaries.
@@ -40,7 +41,10 @@ class WarpRollingPlan : public RollingPlan {
     return terms;
   }
   std::vector<int64_t> Pipelines() const {
-    if (!chain_.keys().is_copied || !chain_.values().is_copied) return {0};
+    const bool are_copied =
+        std::all_of(chain_.scores.begin(), chain_.scores.end(),
+                    [](const ScoreProduct& scores) { return scores.keys().is_copied; });
+    if (!are_copied || !chain_.values().is_copied) return {0};
     return {0, 2, 3, 4};
   }
   int64_t Registers(HoleValues v) const;
@@ -69,24 +73,35 @@ class WarpRollingPlan : public RollingPlan {
 
 // What lies in registers at once.
 int64_t WarpRollingPlan::Registers(HoleValues v) const {
-  const int64_t columns = CeilDiv(Columns(), 8), depth = CeilDiv(chain_.scores.Depth(), 16);
+  const int64_t columns = CeilDiv(Columns(), 8);
   const int64_t sums = v[tiles_] * columns * 4, scores = v[tiles_] * v[terms_] / 8 * 4;
   const int64_t weights = v[tiles_] * v[terms_] / 16 * 4;
   // Half of the parts are there before the scores are not.
   const int64_t beside = chain_.has_parts ? weights : 0;
   const int64_t read = v[ahead_] != 0 ? scores * std::ssize(chain_.beside) : 0;
-  const int64_t queries = v[tiles_] * (v[held_] != 0 ? depth : 1) * 4;
+  int64_t matrices = 0;
+  for (const ScoreProduct& s : chain_.scores) {
+    matrices += v[held_] != 0 ? CeilDiv(s.product.Depth(), 16) : 1;
+  }
+  const int64_t queries = v[tiles_] * matrices * 4;
+  // One of several scores at least is there until weights are.
+  const int64_t others = scores * (std::ssize(chain_.scores) - 1);
   // Of the other operands, two matrices and those that are read ahead.
   static constexpr int64_t kRead = 16;
-  return kOtherRegisters + sums + kRead + queries + std::max(scores, weights) + beside + read;
+  return kOtherRegisters + sums + kRead + queries + std::max(scores, weights) + others + beside +
+         read;
 }
 
 int64_t WarpRollingPlan::SharedBytes(const RollingTile& t) const {
-  const int64_t depth = RoundUp(chain_.scores.Depth(), 16), columns = RoundUp(Columns(), 8);
-  const int64_t buffers = std::max<int64_t>(1, t.buffers);
+  const int64_t columns = RoundUp(Columns(), 8), buffers = std::max<int64_t>(1, t.buffers);
   const int64_t size = SizeOf(chain_.root.Type());
   const auto bytes = [&](int64_t elements) { return RoundUp(elements * size, 128); };
-  return bytes(t.rows() * depth) + buffers * (bytes(t.terms * depth) + bytes(t.terms * columns));
+  int64_t all = buffers * bytes(t.terms * columns);
+  for (const ScoreProduct& scores : chain_.scores) {
+    const int64_t depth = RoundUp(scores.product.Depth(), 16);
+    all += bytes(t.rows() * depth) + buffers * bytes(t.terms * depth);
+  }
+  return all;
 }
 
 RollingTile WarpRollingPlan::TileOf(HoleValues v) const {
@@ -144,16 +159,17 @@ void WarpRollingPlan::WriteRootProduct(ScheduleWriter& w, const RollingTile& t, 
 }
 
 void WarpRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                                  const StageRef& queries, const StageRef& keys) const {
-  const MatrixKernel& product = chain_.scores;
-  const StageRef sum = product.kernel.reduction;
-  const size_t row = chain_.queries().own, col = chain_.keys().own;
+                                  const ScoreProduct& scores, const StageRef& queries,
+                                  const StageRef& keys) const {
+  const MatrixKernel& product = scores.product;
+  const StageRef sum = scores.sum();
+  const size_t row = scores.queries().own, col = scores.keys().own;
   const auto [step, k16] = w.Split(w.ReduceLoops(sum)[product.depth], 16);
   const LoopRef read = TileProduct(w, sum, row, col, {step}, {}, k16);
   w.Unroll(step);
-  chain_.keys().WriteTile(w, keys, t.threads(), root.iterations);
+  scores.keys().WriteTile(w, keys, t.threads(), root.iterations);
   WriteFragment(w, sum, keys, col, product.depth, kInstruction, MatrixOperand::kB, read);
-  chain_.queries().WriteTile(w, queries, t.threads(), root.thread);
+  scores.queries().WriteTile(w, queries, t.threads(), root.thread);
   WriteFragment(w, sum, queries, row, product.depth, kInstruction, MatrixOperand::kA,
                 t.holds_queries ? root.thread : step);
 }

@@ -103,12 +103,13 @@ LoopRef RollingPlan::WriteResult(ScheduleWriter& w, const RollingTile& t) const 
   return thread;
 }
 
-void RollingPlan::HoldScores(ScheduleWriter& w, const RollingTile& t, const Root& root) const {
-  const StageRef sum = chain_.scores.kernel.reduction;
+void RollingPlan::HoldScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                             const ScoreProduct& scores) const {
+  const StageRef sum = scores.sum();
   w.SetScope(sum, Scope::kLocal);
   const std::vector<Var> names = Stage(w, sum).axes;
-  w.Fragment(sum, t.scores, MatrixOperand::kD, names[chain_.queries().own]->name,
-             names[chain_.keys().own]->name);
+  w.Fragment(sum, t.scores, MatrixOperand::kD, names[scores.queries().own]->name,
+             names[scores.keys().own]->name);
   w.ComputeAt(sum, root.iterations);
 }
 
@@ -141,13 +142,17 @@ void RollingPlan::WriteStatistic(ScheduleWriter& w, size_t number, const Rolling
 void RollingPlan::Write(ScheduleWriter& w, HoleValues v) const {
   const RollingTile t = TileOf(v);
   for (const BufferRef& stage : chain_.inlined) w.ComputeInline({stage});
-  const StageRef sum = Kernel().reduction, scores = chain_.scores.kernel.reduction;
+  const StageRef sum = Kernel().reduction;
   if (t.skips_masked) w.SkipMasked(sum);
   const auto tile_of = [&](const StageRef& of, const Factor& factor) {
     return w.GatherRead(of, static_cast<int64_t>(factor.operand.number));
   };
   const StageRef values = tile_of(sum, chain_.values());
-  const StageRef queries = tile_of(scores, chain_.queries()), keys = tile_of(scores, chain_.keys());
+  std::vector<std::pair<StageRef, StageRef>> tiles;  // of queries and keys
+  for (const ScoreProduct& scores : chain_.scores) {
+    const StageRef queries = tile_of(scores.sum(), scores.queries());
+    tiles.emplace_back(queries, tile_of(scores.sum(), scores.keys()));
+  }
 
   const LoopRef thread = WriteResult(w, t);
   w.SetScope(sum, Scope::kLocal);
@@ -174,8 +179,10 @@ void RollingPlan::Write(ScheduleWriter& w, HoleValues v) const {
   WriteWeights(w, t, root);
   write_statistics(false);
   if (t.reads_ahead) HoldBeside(w, t, root);
-  HoldScores(w, t, root);
-  WriteScores(w, t, root, queries, keys);
+  for (size_t s = chain_.scores.size(); s-- > 0;) {
+    HoldScores(w, t, root, chain_.scores[s]);
+    WriteScores(w, t, root, chain_.scores[s], tiles[s].first, tiles[s].second);
+  }
   if (t.buffers > 0) w.Pipeline(root.iterations, t.kind, t.buffers);
 }
 

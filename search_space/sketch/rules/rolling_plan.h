@@ -1,7 +1,7 @@
-// What plans for a chain of two products with statistics of rows between (rolling_chain.h) have in
-// common, whichever instructions multiply: the first product, the scores, is made some columns at a
-// time, and what the statistics of its rows are so far is taken along (rolling_update), so that no
-// row of it is ever whole anywhere.
+// What plans for a chain of products with statistics of rows between (rolling_chain.h) have in
+// common, whichever instructions multiply: the first products, the scores, are made some columns at
+// a time, and what the statistics of its rows are so far is taken along (rolling_update), so that
+// no row of it is ever whole anywhere.
 //
 // Lanes hold the scores of an iteration as the instruction lays them out, turn them into weights
 // where they lie, and multiply these with rows of the other operand: nothing of it goes through
@@ -59,13 +59,14 @@ class RollingPlan : public KernelPlan {
     LoopRef iterations;  // of the sum, over parts of its terms
   };
   // A sum's loops, `outer` those of its terms around the `k` of a matrix, and inside of these those
-  // over `parts` of the weights; and what it reads: the first operand of the scores outside of the
-  // iterations, those of the root in them.
+  // over `parts` of the weights; and what it reads: operands of scores with the rows outside of the
+  // iterations, the others in them.
   virtual void WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
                                 const LoopList& outer, const LoopList& parts, const LoopRef& k,
                                 const StageRef& values) const = 0;
   virtual void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                           const StageRef& queries, const StageRef& keys) const = 0;
+                           const ScoreProduct& scores, const StageRef& queries,
+                           const StageRef& keys) const = 0;
 
   // The root's operands, by the axes that they bring to the result.
   const TiledKernel& Kernel() const { return chain_.root.kernel; }
@@ -78,7 +79,8 @@ class RollingPlan : public KernelPlan {
     return schedule.stage(schedule.FindStage(stage.tensor.get()));
   }
   // Has the threads of a block hold the scores of an iteration, and elements of `beside` with them.
-  void HoldScores(ScheduleWriter& w, const RollingTile& t, const Root& root) const;
+  void HoldScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                  const ScoreProduct& scores) const;
   void HoldBeside(ScheduleWriter& w, const RollingTile& t, const Root& root) const;
 
   const RollingChain chain_;

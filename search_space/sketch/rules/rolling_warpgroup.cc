@@ -1,4 +1,4 @@
-// Chains of two products of 16-bit matrices, such as attention, by instructions of warpgroups
+// Chains of products of 16-bit matrices, such as attention, by instructions of warpgroups
 // (rolling_plan.h): these read tiles in shared memory themselves, but for the weights, which the
 // lanes hold as the second product takes them. While one warpgroup makes weights of its scores,
 // products of others go on.
@@ -28,7 +28,8 @@ class WarpgroupRollingPlan : public RollingPlan {
                         const LoopList& outer, const LoopList& parts, const LoopRef& k,
                         const StageRef& values) const override;
   void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                   const StageRef& queries, const StageRef& keys) const override;
+                   const ScoreProduct& scores, const StageRef& queries,
+                   const StageRef& keys) const override;
 
  private:
   // Addresses, loop counters, statistics, temporaries.
@@ -43,8 +44,16 @@ class WarpgroupRollingPlan : public RollingPlan {
   std::optional<MatrixInstruction> RootInstruction() const;
   // Columns of an instruction that are equal parts of all terms; none without one for the root.
   std::vector<int64_t> TermsOfIteration() const;
-  bool AreCopied() const { return chain_.keys().is_copied && chain_.values().is_copied; }
-  bool AreBoxed() const { return chain_.keys().is_boxed && chain_.values().is_boxed; }
+  bool AreCopied() const {
+    const auto is_copied = [](const ScoreProduct& s) { return s.keys().is_copied; };
+    return chain_.values().is_copied &&
+           std::all_of(chain_.scores.begin(), chain_.scores.end(), is_copied);
+  }
+  bool AreBoxed() const {
+    const auto is_boxed = [](const ScoreProduct& s) { return s.keys().is_boxed; };
+    return chain_.values().is_boxed &&
+           std::all_of(chain_.scores.begin(), chain_.scores.end(), is_boxed);
+  }
   std::vector<int64_t> Pipelines() const {
     if (!AreCopied() && !AreBoxed()) return {0};
     return {2, 3, 4};
@@ -94,12 +103,15 @@ std::optional<MatrixInstruction> WarpgroupRollingPlan::RootInstruction() const {
 
 std::vector<int64_t> WarpgroupRollingPlan::TermsOfIteration() const {
   if (!root_.has_value()) return {};
-  const int64_t depth = chain_.scores.Depth(), columns = ShapeOf(*root_).n;
+  const int64_t columns = ShapeOf(*root_).n;
   std::vector<int64_t> terms;
   for (int64_t t : {64, 32, 128, 96, 160, 192, 224, 256}) {
-    const bool has_lines = LineOf(chain_.scores, chain_.queries_number, 64, depth) > 0 &&
-                           LineOf(chain_.scores, 1 - chain_.queries_number, t, depth) > 0 &&
-                           LineOf(chain_.root, 1 - chain_.weights_number, columns, t) > 0;
+    bool has_lines = LineOf(chain_.root, 1 - chain_.weights_number, columns, t) > 0;
+    for (const ScoreProduct& s : chain_.scores) {
+      const int64_t depth = s.product.Depth();
+      has_lines = has_lines && LineOf(s.product, s.queries_number, 64, depth) > 0 &&
+                  LineOf(s.product, 1 - s.queries_number, t, depth) > 0;
+    }
     if (Terms() % t == 0 && has_lines) terms.push_back(t);
   }
   return terms;
@@ -107,7 +119,7 @@ std::vector<int64_t> WarpgroupRollingPlan::TermsOfIteration() const {
 
 RollingTile WarpgroupRollingPlan::TileOf(HoleValues v) const {
   RollingTile t{.root = *root_,
-                .scores = Instruction(v[terms_], chain_.scores.Type()),
+                .scores = Instruction(v[terms_], chain_.scores[0].product.Type()),
                 .groups = v[groups_],
                 .tiles = v[tiles_],
                 .terms = v[terms_],
@@ -117,20 +129,24 @@ RollingTile WarpgroupRollingPlan::TileOf(HoleValues v) const {
                 .skips_masked = v[masked_] != 0,
                 .reversed = v[reversed_] != 0,
                 .reads_ahead = v[ahead_] != 0};
-  // Of the result and of scores, whose place the weights take, but one of two parts of these.
+  // Of the result and of scores, the place of the first of which the weights take, but one of two
+  // parts of these.
   const int64_t lane = t.tiles * t.layout().row_blocks();
-  t.registers = kOtherRegisters + lane * (Columns() + t.terms) / 4 +
+  t.registers = kOtherRegisters + lane * (Columns() + std::ssize(chain_.scores) * t.terms) / 4 +
                 (chain_.has_parts ? lane * t.terms / 8 : 0) +
                 (chain_.is_masked ? lane * kRegistersOfMask : 0) +
                 (t.reads_ahead ? lane * t.terms / 4 * std::ssize(chain_.beside) : 0);
   // Tiles begin where squares of the longest lines do.
   const int64_t align = SharedMatrix::kSquareRows * SharedMatrix::kLongestSpan;
-  const int64_t depth = chain_.scores.Depth(), buffers = std::max<int64_t>(1, t.buffers);
+  const int64_t buffers = std::max<int64_t>(1, t.buffers);
   const auto bytes = [&](int64_t elements) {
     return RoundUp(elements * SizeOf(chain_.root.Type()), align);
   };
-  t.shared_bytes = align + bytes(t.rows() * depth) +
-                   buffers * (bytes(t.terms * depth) + bytes(t.terms * Columns()));
+  t.shared_bytes = align + buffers * bytes(t.terms * Columns());
+  for (const ScoreProduct& scores : chain_.scores) {
+    const int64_t depth = scores.product.Depth();
+    t.shared_bytes += bytes(t.rows() * depth) + buffers * bytes(t.terms * depth);
+  }
   return t;
 }
 
@@ -172,12 +188,13 @@ void WarpgroupRollingPlan::WriteRootProduct(ScheduleWriter& w, const RollingTile
 }
 
 void WarpgroupRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                                       const StageRef& queries, const StageRef& keys) const {
-  const MatrixKernel& product = chain_.scores;
-  const StageRef sum = product.kernel.reduction;
+                                       const ScoreProduct& scores, const StageRef& queries,
+                                       const StageRef& keys) const {
+  const MatrixKernel& product = scores.product;
+  const StageRef sum = scores.sum();
   const auto [step, k] = w.Split(w.ReduceLoops(sum)[product.depth], ShapeOf(t.scores).k);
-  TileProduct(w, sum, t.scores, chain_.queries().own, chain_.keys().own, {step}, {}, k);
-  const size_t number = chain_.queries_number;
+  TileProduct(w, sum, t.scores, scores.queries().own, scores.keys().own, {step}, {}, k);
+  const size_t number = scores.queries_number;
   const MatrixShape& shape = ShapeOf(t.scores);
   product.factors[1 - number].WriteLines(w, keys, t.threads(), root.iterations,
                                          LineOf(product, 1 - number, shape.n, product.Depth()));

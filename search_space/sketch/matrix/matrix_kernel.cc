@@ -52,7 +52,7 @@ bool IsCopy(const Expr& value, const Var& axis) {
 }
 
 // So many elements that an axis numbers one after another begin at a multiple of this in memory; 1
-// where it does not number neighbours.
+// where it does not number neighbours. By a remainder it numbers runs of them.
 int64_t AlignmentAlong(const Expr& load, const Var& axis) {
   const Linear last = ToLinear(load->args.back());
   const bool is_alone = last.terms.size() == 1 && last.constant == 0;
@@ -63,7 +63,8 @@ int64_t AlignmentAlong(const Expr& load, const Var& axis) {
     if (!MentionsAny(t.x, {axis.get()})) {
       alignment = std::gcd(alignment, t.coef);
     } else {
-      if (is_row || t.coef != 1 || t.div != 1 || t.mod != 0 || t.x->op != Op::kVar) return 1;
+      if (is_row || t.coef != 1 || t.div != 1 || t.x->op != Op::kVar) return 1;
+      alignment = std::gcd(alignment, t.mod);
       is_row = true;
     }
   }

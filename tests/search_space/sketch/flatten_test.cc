@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/products.h"
 
@@ -31,6 +32,14 @@ op small_windows(n, h, w, ci, co, k) {
 op weight_gradient(n, ci, co, h, w) {
   in X[n, ci, h + 2, w + 2], D[n, co, h, w]
   out G[o: co, c: ci, r: 3, s: 3] = sum(b: n, y: h, x: w) X[b, c, y + r, x + s] * D[b, o, y, x]
+}
+op patches(n, h, w, o) {
+  in X[n, 3, 4 * h, 4 * w], G[n, h * w, o]
+  out D[q: o, c: 3, r: 4, s: 4] = sum(z: n, y: h, x: w) G[z, y * w + x, q] * X[z, c, 4 * y + r, 4 * x + s]
+}
+op heads(b, h, s, d) {
+  in Q[b, s, h, d], K[b, s, h, d]
+  out T[z: b, p: h, i: s, j: s] = sum(r: d) Q[z, i, p, r] * K[z, j, p, r]
 }
 )";
 
@@ -68,11 +77,19 @@ constexpr Case kCases[] = {
     {"first_layer", "conv2d_bias_relu", "n=2,ci=3,h=9,w=8,co=16,kh=5,kw=5,stride=2,pad=2",
      DType::kBFloat16, "h100"},
     {"along_a_line", "along_a_line", "n=3,l=21,ci=16,co=16", DType::kBFloat16, "h100"},
+    {"patches", "patches", "n=16,h=3,w=5,o=24", DType::kBFloat16, "h100"},
+    {"patches_of_warps", "patches", "n=16,h=2,w=2,o=16", DType::kFloat16, "a100"},
     {"weight_gradient", "weight_gradient", "n=16,h=3,w=5,ci=8,co=16", DType::kBFloat16, "h100"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Operators, FlattenedPoints, testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
+
+// Heads are no places of one factor alone.
+TEST(FlattenTest, BatchesStayAxes) {
+  const auto program = InstantiatedFrom(kOperators, "heads", "b=2,h=4,s=32,d=16", DType::kBFloat16);
+  for (const Algorithm& algorithm : AlgorithmsOf(program)) EXPECT_NE(algorithm.name, "flatten");
+}
 
 // Only units for matrices take positions as rows: others tile images both ways.
 TEST(FlattenTest, IsForUnitsForMatrices) {

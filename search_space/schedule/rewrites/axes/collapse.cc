@@ -190,18 +190,34 @@ class MergedProgram {
   absl::flat_hash_map<const Variable*, Expr> values_;  // of axes that are merged or gone
 };
 
-// Does the sum read windows at the positions y, x, and nothing along one of them alone?
+// Elements along which units for matrices multiply at once: a shorter axis leaves some idle.
+constexpr int64_t kWhole = 64;
+
+bool AreNeighbours(const Expr& load, const Var& y, const Var& x) {
+  const auto is = [&](size_t d, const Var& axis) {
+    return load->args[d]->op == Op::kVar && load->args[d]->var == axis;
+  };
+  for (size_t d = 0; d + 1 < load->args.size(); ++d) {
+    if (is(d, y) && is(d + 1, x)) return true;
+  }
+  return false;
+}
+
+// Does the sum read windows at the positions y, x, or places of one factor that lie apart, of
+// which x numbers few, and nothing along one of the two alone?
 bool NumbersWindows(const Stage& stage, const Var& y, const Var& x) {
-  bool together = true, windows = false;
+  bool together = true, windows = false, apart = false, is_alone = false;
   for (const Expr& load : LoadsIn(stage.body)) {
     const bool along_y = MentionsAny(load, {y.get()}), along_x = MentionsAny(load, {x.get()});
     together = together && along_y == along_x;
+    is_alone = is_alone || !along_y;
     if (!along_y) continue;
+    apart = apart || !AreNeighbours(load, y, x);
     windows = windows || std::any_of(load->args.begin(), load->args.end(), [&](const Expr& index) {
                 return index->op != Op::kVar && MentionsAny(index, {y.get(), x.get()});
               });
   }
-  return together && windows;
+  return together && (windows || (apart && is_alone && x->extent < kWhole));
 }
 
 // Merges axes of the stage as long as there are some that can be.
@@ -227,7 +243,8 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> MergeAll(const TensorProgra
   if (!any) {
     return absl::InvalidArgumentError(absl::StrCat(
         "no two neighbouring axes of ", stage,
-        windows ? " number the positions of windows" : " are only ever walked together"));
+        windows ? " number the positions of windows, or places of one tensor that are few"
+                : " are only ever walked together"));
   }
   return std::make_shared<const TensorProgram>(std::move(simple));
 }

@@ -28,8 +28,8 @@ struct CollapseAxes {
 absl::StatusOr<std::shared_ptr<const TensorProgram>> Collapse(const TensorProgram& program,
                                                               const std::string& stage);
 
-// Neighbouring axes of `stage` that number the positions of windows become one. Comes before all
-// other steps.
+// Neighbouring axes of `stage` that number the positions of windows, or are short, become one.
+// Comes before all other steps.
 struct FlattenAxes {
   std::string stage;
 
@@ -39,9 +39,10 @@ struct FlattenAxes {
 // The same program without dimensions of extent 1, and with adjacent axes y, x of `stage` as one
 // axis "yx" wherever all that is read along one of them is read along both, windows of a tensor
 // among it, such as X[.., y + r, x + s, ..]: positions of windows are then rows of one matrix, and
-// X is read at [.., yx / extent of x + r, yx % extent of x + s, ..]. Tensors that the program
-// computes have the fewer dimensions, inputs stay as they are. InvalidArgument where no two axes of
-// `stage` can be merged so.
+// X is read at [.., yx / extent of x + r, yx % extent of x + s, ..]. So are the elements of
+// patches, X[.., y, .., x, ..], where x is shorter than a matrix. Tensors that the program computes
+// have the fewer dimensions, inputs stay as they are. InvalidArgument where no two axes of `stage`
+// can be merged so.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> Flatten(const TensorProgram& program,
                                                              const std::string& stage);
 

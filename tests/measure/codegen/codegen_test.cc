@@ -479,6 +479,28 @@ TEST_F(ExprText, DivisionRoundsDownForNegativeNumerators) {
   EXPECT_EQ(Print((x - Int(5)) % Int(4)), "((x - 5) & 3)");
 }
 
+// With the clamp ptxas 13.0 finds every number equal to the greatest.
+TEST_F(ExprText, NumbersOfIndicesAreComparedWithoutTheirClamp) {
+  const Expr clamped = MakeExpr(Op::kMax, {MakeExpr(Op::kMin, {x, Int(2)}), Int(0)});
+  const auto compared = [&](Op op, int64_t number) {
+    return Print(MakeExpr(op, {clamped, Int(number)}));
+  };
+  EXPECT_EQ(compared(Op::kEq, 0), "x <= 0");
+  EXPECT_EQ(compared(Op::kEq, 1), "x == 1");
+  EXPECT_EQ(compared(Op::kEq, 2), "2 <= x");
+  EXPECT_EQ(compared(Op::kNe, 0), "0 < x");
+  EXPECT_EQ(compared(Op::kNe, 1), "x != 1");
+  EXPECT_EQ(compared(Op::kNe, 2), "x < 2");
+  EXPECT_EQ(compared(Op::kLt, 1), "x < 1");
+  EXPECT_EQ(compared(Op::kLe, 0), "x <= 0");
+  EXPECT_EQ(Print(Int(1) < clamped), "1 < x");
+  EXPECT_EQ(Print(Int(2) <= clamped), "2 <= x");
+  // What the clamp alone decides stays with it.
+  for (const Expr& e : {clamped < Int(0), clamped <= Int(2), Int(2) < clamped, Int(0) <= clamped}) {
+    EXPECT_THAT(Print(e), HasSubstr("(x < 2 ? x : 2)"));
+  }
+}
+
 // Exponentials and others are rough where they, or what they are factors of, are rounded to 16
 // bits at once: not where something is added, which may cancel, and not in another language.
 TEST_F(ExprText, WhatIsRoundedAtOnceIsRough) {

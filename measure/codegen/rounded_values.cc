@@ -96,6 +96,23 @@ class Reads {
 
 std::set<BufferRef> RoundedLater(const Stmt& body) { return Reads(body).RoundedAlone(); }
 
+bool IsNeverNegative(const Expr& e) {
+  switch (e->op) {
+    case Op::kExp:
+    case Op::kSigmoid:
+      return true;
+    case Op::kFloat:
+      return e->float_value >= 0;
+    case Op::kMul:
+    case Op::kDiv:
+      return IsNeverNegative(e->args[0]) && IsNeverNegative(e->args[1]);
+    case Op::kSelect:
+      return IsNeverNegative(e->args[1]) && IsNeverNegative(e->args[2]);
+    default:
+      return false;
+  }
+}
+
 bool KeepExponentials(const Stmt& body, const std::set<BufferRef>& arrays) {
   bool found = false;
   VisitStmts(body, [&](const StmtNode& s) {

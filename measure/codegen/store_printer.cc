@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "measure/codegen/rounded_values.h"
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/make_node.h"
 #include "search_space/ir/expr/simplify.h"
@@ -143,17 +144,19 @@ void StorePrinter::PrintScalar(const BufferRef& buffer, const ExprList& indices,
         continue;
       }
       const Expr& by = value->args[1 - side];
-      out_.Line(element,
-                value->op == Op::kAdd ? absl::StrCat(" += ", PrintFor(buffer, by))
-                                      : absl::StrCat(" *= ", out_.exprs.Print(by)),
-                ";");
+      if (value->op == Op::kMul) {
+        out_.Line(element, " *= ", out_.exprs.Print(by), ";");
+      } else {
+        out_.Line(element,
+                  " += ", IsNeverNegative(by) ? PrintFor(buffer, by) : out_.exprs.Print(by), ";");
+      }
       return;
     }
   }
   out_.Line(element, " = ", PrintFor(buffer, value), ";");
 }
 
-// A value that `buffer` gets, or that is added to one of its.
+// A value that `buffer` gets, or that is added to one of its and never negative.
 std::string StorePrinter::PrintFor(const BufferRef& buffer, const Expr& value) {
   return rounded_later_.contains(buffer) ? out_.exprs.PrintRoundedLater(value)
                                          : out_.exprs.Print(value);

@@ -216,7 +216,17 @@ void AddOwnStages(const std::shared_ptr<const TensorProgram>& program, const Tar
     all.stored.merge(best.stored);
     all.merged.merge(best.merged);
   }
-  AddMerged(program, steps, all, "own_stages/", target, sketches);
+  // Where one of them is stored all the same, sharing it is better.
+  const ProgramShape shape = FindKernels(program, steps, all);
+  int64_t largest = 0;
+  for (const Stage& s : owning.stages) {
+    if (s.is_output) largest = std::max(largest, s.tensor->elements);
+  }
+  const bool stores_shared =
+      std::any_of(shape.kernels.begin(), shape.kernels.end(), [&](const KernelShape& kernel) {
+        return shape.stage(kernel.root).tensor->elements > largest;
+      });
+  if (!stores_shared) AddMerged(program, steps, all, "own_stages/", target, sketches);
 }
 
 }  // namespace heddle::search_space

@@ -55,6 +55,12 @@ Expr Hold(const KernelContext& context, const ScheduledStage& sum, const LoopSet
   return all;
 }
 
+bool HasQuotient(const Expr& condition) {
+  bool found = false;
+  Visit(condition, [&](const Expr& e) { found = found || e->op == Op::kDiv; });
+  return found;
+}
+
 LoopSet LoopsAround(const KernelContext& context, const ScheduledStage& sum, size_t depth) {
   LoopSet fixed = LoopsAround(context, sum);
   for (size_t l = 0; l < depth; ++l) Add(sum.loops[l], fixed);
@@ -63,10 +69,21 @@ LoopSet LoopsAround(const KernelContext& context, const ScheduledStage& sum, siz
 
 }  // namespace
 
+// Bounds of quotients are not exact, and may say more of a part of a tile than of all of it. What
+// is left out as a whole is not fetched, so nothing of it is of use.
 Expr IsUseful(const KernelContext& context, int s, size_t depth) {
   const ScheduledStage& sum = context.stage(s);
   if (sum.useful.empty()) return nullptr;
-  return Hold(context, sum, LoopsAround(context, sum, depth), false);
+  Expr all = Hold(context, sum, LoopsAround(context, sum, depth), false);
+  if (std::none_of(sum.useful.begin(), sum.useful.end(), HasQuotient)) return all;
+  Expr last = all;
+  for (size_t outer = depth; outer-- > 0;) {
+    const Expr whole = Hold(context, sum, LoopsAround(context, sum, outer), false);
+    if (whole == nullptr || (last != nullptr && StructurallyEqual(whole, last))) continue;
+    all = AndAlso(whole, all);
+    last = whole;
+  }
+  return all;
 }
 
 Expr IsAllUseful(const KernelContext& context, int s, size_t depth) {

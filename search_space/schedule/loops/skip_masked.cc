@@ -27,12 +27,13 @@ bool HasQuotient(const Expr& e) {
   return found;
 }
 
-// Conditions of which all hold where `c` does, and one at least does not where it does not, none of
-// which has an `and` within: (a and b) or c is (a or c) and (b or c). `c` alone where that would be
-// very many. That two are in the same block, i / 64 = j / 64, is neither's being less.
+// Conditions all of which hold where `c` does, and none of which has an `and` within: (a and b) or
+// c is (a or c) and (b or c). Where they would be very many they are some of these. That two are in
+// the same block, i / 64 = j / 64, is neither's being less.
 std::vector<Expr> WithoutAnds(const Expr& c) {
   constexpr size_t kMost = 16;
-  if (c->op == Op::kEq && HasQuotient(c->args[0]) && HasQuotient(c->args[1])) {
+  if (c->op == Op::kEq && c->args[0]->type == DType::kInt64 && HasQuotient(c->args[0]) &&
+      HasQuotient(c->args[1])) {
     return {c->args[0] < c->args[1] + Int(1), c->args[1] < c->args[0] + Int(1)};
   }
   if (c->op != Op::kAnd && c->op != Op::kOr) return {c};
@@ -42,10 +43,11 @@ std::vector<Expr> WithoutAnds(const Expr& c) {
     first.insert(first.end(), second.begin(), second.end());
     return first;
   }
-  if (first.size() * second.size() > kMost) return {c};
   std::vector<Expr> all;
   for (const Expr& a : first) {
-    for (const Expr& b : second) all.push_back(MakeExpr(Op::kOr, {a, b}));
+    for (const Expr& b : second) {
+      if (all.size() < kMost) all.push_back(MakeExpr(Op::kOr, {a, b}));
+    }
   }
   return all;
 }

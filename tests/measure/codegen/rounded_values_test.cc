@@ -73,6 +73,16 @@ TEST_F(RoundedValues, AreReadByNobodyElse) {
   EXPECT_THAT(RoundedLater(add_), IsEmpty());
 }
 
+// Of terms of both signs little may be left but their errors.
+TEST_F(RoundedValues, AreAddedUpOfTermsThatAreNotNegative) {
+  const Expr exp = MakeExpr(Op::kExp, {First(x_)}), two = Float(2, DType::kFloat32);
+  const Expr condition = First(x_) < First(scale_);
+  EXPECT_TRUE(IsNeverNegative(exp * two));
+  EXPECT_TRUE(IsNeverNegative(Select(condition, exp, Float(0, DType::kFloat32))));
+  EXPECT_FALSE(IsNeverNegative(exp * First(x_)));
+  EXPECT_FALSE(IsNeverNegative(Select(condition, exp, Float(-1, DType::kFloat32))));
+}
+
 // The lines of attention's source, on warps' matrices, that take exponentials of its scores.
 std::string Exponentials(const std::string& weight, const std::string& result,
                          const std::string& algorithm) {

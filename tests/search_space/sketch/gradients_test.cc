@@ -45,6 +45,12 @@ op all(b, s, d) {
   out Y[z: b, j: s, x: d]: float32 = sum(i: s) S[z, i, j] * Q[z, i, x]
   out Z[z: b, j: s, x: d]: float32 = sum(i: s) P[z, i, j] * G[z, i, x]
 }
+op shared(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  out X[i: m, r: k]: float32 = sum(j: n) max(S[i, j], 0) * B[j, r]
+  out Y[i: m, r: k]: float32 = sum(j: n) max(S[i, j], 1) * B[j, r]
+}
 op outputs_of_outputs(m, n, k) {
   in A[m, k], B[n, k]
   S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
@@ -72,21 +78,31 @@ INSTANTIATE_TEST_SUITE_P(
     All, Gradients,
     testing::Values(Case{"of_queries", "b=2,s=96,d=16", " rolling:"},
                     Case{"of_queries", "b=1,s=192,d=32", " rolling_warpgroup:"},
-                    Case{"of_queries", "b=1,s=128,d=16", " skip_masked=1"},
-                    Case{"all", "b=1,s=128,d=16", "own_stages/rows+"}),
+                    Case{"of_queries", "b=1,s=128,d=16", " skip_masked=1"}),
     [](const auto& info) { return absl::StrCat(info.param.op, "_", info.index); });
+
+// Points of that sketch, on a device on which it pays, and how many kernels they are.
+void ExpectKernels(const std::shared_ptr<const TensorProgram>& program, const char* sketch,
+                   size_t kernels) {
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  const TensorValues inputs = IntegerInputs(*program);
+  TensorValues expected = inputs;
+  EvaluateAll(*program, expected);
+  ForDrawnPoints(space, 4, BeginsWith(sketch), inputs,
+                 [&](const Program& lowered, const TensorValues& got) {
+                   EXPECT_EQ(lowered.kernels.size(), kernels);
+                   ExpectOutputsNear(*program, expected, got, 0);
+                 });
+}
 
 // Weights that read both products themselves: what they read of one is a copy of its result.
 TEST(GradientsTest, OfWeightsThatReadBothProducts) {
-  const auto program = Made("of_keys", "b=132,s=64,t=64,d=16,e=16");
-  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
-  TensorValues inputs = IntegerInputs(*program), expected = inputs;
-  EvaluateAll(*program, expected);
-  ForDrawnPoints(space, 4, BeginsWith("parts/rolling_warpgroup["), inputs,
-                 [&](const Program& lowered, const TensorValues& got) {
-                   EXPECT_EQ(lowered.kernels.size(), 1U);
-                   EXPECT_EQ(got.at("Y"), expected.at("Y"));
-                 });
+  ExpectKernels(Made("of_keys", "b=132,s=64,t=64,d=16,e=16"), "parts/rolling_warpgroup[", 1);
+}
+
+// A sum for each row, and a chain of products for each output.
+TEST(GradientsTest, OfAllThree) {
+  ExpectKernels(Made("all", "b=66,s=64,d=16"), "own_stages/rows+rolling", 4);
 }
 
 TEST(OwnStagesTest, EveryOutputIsMadeOfItsOwn) {
@@ -106,6 +122,14 @@ TEST(OwnStagesTest, EveryOutputIsMadeOfItsOwn) {
   EvaluateAll(*program, expected);
   EvaluateAll(owning, got);
   for (const char* output : {"X", "Y", "Z"}) EXPECT_EQ(got.at(output), expected.at(output));
+}
+
+// Whose products no kernel takes in are better shared.
+TEST(OwnStagesTest, WhatIsStoredIsShared) {
+  const auto program = Made("shared", "m=4096,n=4096,k=64");
+  ASSERT_FALSE(OutputsWorthOwnStages(*program).empty());
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  EXPECT_TRUE(DrawnPoints(space, 1, BeginsWith("own_stages/")).empty());
 }
 
 TEST(OwnStagesTest, OutputsOfOtherOutputsShare) {

@@ -7,6 +7,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/lower/lower.h"
+#include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/drawn_points.h"
 #include "tests/search_space/products.h"
@@ -15,6 +18,7 @@ namespace heddle::search_space::index_rows_test {
 namespace {
 
 using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
 
 constexpr const char* kOperators = R"(
 op rated(m, n) {
@@ -68,6 +72,38 @@ TEST(IndexRowsTest, AreReadInWideAccesses) {
     ASSERT_TRUE(point.ok()) << point.status();
     EXPECT_THAT(ToString(*space.Lower(*point)), ContainsRegex(R"(K\.local\[.*\]:4 = .*K\[.*\]:4)"));
   }
+}
+
+// Threads share what they fetch of labels: a barrier stands between.
+TEST(IndexRowsTest, AreSharedByThreads) {
+  const auto program = InstantiatedFrom(kOperators, "rated", "m=8,n=64", DType::kFloat32);
+  Schedule schedule(program);
+  const auto steps = ParseSteps(R"(
+    bind(S, i, thread)
+    set_scope(S.acc, local)
+    compute_at(S.acc, S, i)
+    split(S.acc, r, [8])
+    cache_read(K, shared, S.acc)
+    compute_at(K.shared, S.acc, r.0)
+    fetch(K.shared, 8, 1)
+  )");
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  for (const Step& step : *steps) {
+    const absl::Status applied = Apply(step, schedule);
+    ASSERT_TRUE(applied.ok()) << applied;
+  }
+  const auto lowered = Lower(schedule);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_THAT(ToString(*lowered), HasSubstr("shared int32 K.shared"));
+  EXPECT_THAT(ToString(*lowered), HasSubstr("barrier"));
+  ExpectComputes(*program, *lowered, 1);
+}
+
+TEST(IndexRowsTest, WhatSaysWhereOthersAreReadIsNotCopied) {
+  const auto program = InstantiatedFrom(kOperators, "looked_up", "m=8,n=64,v=9", DType::kFloat32);
+  Schedule schedule(program);
+  const absl::Status copied = Apply(Step(CacheRead{"K", Scope::kLocal, "S.acc"}), schedule);
+  EXPECT_THAT(std::string(copied.message()), HasSubstr("says where others are read"));
 }
 
 }  // namespace

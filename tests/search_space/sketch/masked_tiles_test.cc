@@ -86,6 +86,12 @@ op blocks(b, s, d, w) {
   O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
   out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
 }
+op odd_blocks(b, s, d, w) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d]
+  T[z: b, i: s, j: s] = sum(x: d) Q[z, i, x] * K[z, j, x]
+  S[z: b, i: s, j: s]: bfloat16 = select((i + 3) / w == (j + 5) / w, T[z, i, j] / 16, 0)
+  out Y[z: b, i: s, x: d]: float32 = sum(j: s) S[z, i, j] * V[z, j, x]
+}
 op filled_behind(b, s, d) {
   in Q[b, s, d], K[b, s, d], V[b, s, d], N[b]: index(s)
   T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
@@ -142,6 +148,24 @@ std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::stri
 TEST(MaskedTiles, SumsAreExact) {
   ExpectPointsCompute(Made("lengths", "b=2,s=64,d=8", DType::kFloat32), *FindTarget("h100"),
                       "skip_masked=1");
+}
+
+// Blocks begin anywhere in a tile, of which threads have parts.
+TEST(MaskedTiles, OfBlocksThatCrossTilesNothingIsReadThatWasNotFetched) {
+  Target target = *FindTarget("h100");
+  target.peak_gflops = 1;
+  const auto program = Made("odd_blocks", "b=1,s=96,d=16,w=24");
+  const auto space = *SearchSpace::Create(program, target);
+  const TensorValues inputs = IntegerInputs(*program);
+  TensorValues expected = inputs;
+  EvaluateAll(*program, expected);
+  const auto is_wanted = [](const std::string& text) {
+    return absl::StartsWith(text, "chain:") && absl::StrContains(text, "slice_k=2") &&
+           absl::StrContains(text, "skip_masked=1");
+  };
+  ForDrawnPoints(space, 28, is_wanted, inputs, [&](const Program&, const TensorValues& got) {
+    EXPECT_EQ(got.at("Y"), expected.at("Y"));
+  });
 }
 
 // How many terms tensors of indices leave is not known; those that others do are.
@@ -220,6 +244,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"filled_behind", "b=2,s=96,d=16", "rolling:"},
                     Case{"blocks", "b=2,s=96,d=16,w=24", "rolling:"},
                     Case{"blocks", "b=1,s=256,d=16,w=64", "rolling_warpgroup:"},
+                    Case{"blocks", "b=1,s=96,d=16,w=20", "rolling:"},
                     Case{"neighbours", "b=1,s=96,d=16,w=16,g=8", "rolling:"},
                     Case{"neighbours", "b=1,s=256,d=16,w=40,g=4", "rolling_warpgroup:"},
                     // Without a softmax, and what reads the result has a kernel of its own.

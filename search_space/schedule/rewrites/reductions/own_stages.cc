@@ -119,7 +119,11 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithOwnStages(const TensorP
 }
 
 std::vector<OwnStages> OutputsWorthOwnStages(const TensorProgram& program) {
+  constexpr int64_t kMostOutputs = 8;
   std::vector<OwnStages> steps;
+  const auto outputs = std::count_if(program.stages.begin(), program.stages.end(),
+                                     [](const Stage& s) { return s.is_output; });
+  if (outputs < 2 || outputs > kMostOutputs) return steps;
   TensorProgram owning = program;
   for (const Stage& output : program.stages) {
     if (!output.is_output) continue;

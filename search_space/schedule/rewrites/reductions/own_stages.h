@@ -27,7 +27,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithOwnStages(const TensorP
                                                                    const std::string& name);
 
 // The steps, one behind the other, after which no output shares such stages with another, where
-// sums of products of several tensors are among them.
+// sums of products of several tensors are among them; none of more than a few outputs.
 std::vector<OwnStages> OutputsWorthOwnStages(const TensorProgram& program);
 
 // Of an output of that program: the stages that it shares with no other output, itself included, as

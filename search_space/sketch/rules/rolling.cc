@@ -162,7 +162,7 @@ void WarpRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, const
                                   const ScoreProduct& scores, const StageRef& queries,
                                   const StageRef& keys) const {
   const MatrixKernel& product = scores.product;
-  const StageRef sum = scores.sum();
+  const StageRef& sum = scores.sum();
   const size_t row = scores.queries().own, col = scores.keys().own;
   const auto [step, k16] = w.Split(w.ReduceLoops(sum)[product.depth], 16);
   const LoopRef read = TileProduct(w, sum, row, col, {step}, {}, k16);

@@ -105,7 +105,7 @@ LoopRef RollingPlan::WriteResult(ScheduleWriter& w, const RollingTile& t) const 
 
 void RollingPlan::HoldScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
                              const ScoreProduct& scores) const {
-  const StageRef sum = scores.sum();
+  const StageRef& sum = scores.sum();
   w.SetScope(sum, Scope::kLocal);
   const std::vector<Var> names = Stage(w, sum).axes;
   w.Fragment(sum, t.scores, MatrixOperand::kD, names[scores.queries().own]->name,

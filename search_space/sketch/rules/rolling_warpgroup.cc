@@ -191,7 +191,7 @@ void WarpgroupRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, 
                                        const ScoreProduct& scores, const StageRef& queries,
                                        const StageRef& keys) const {
   const MatrixKernel& product = scores.product;
-  const StageRef sum = scores.sum();
+  const StageRef& sum = scores.sum();
   const auto [step, k] = w.Split(w.ReduceLoops(sum)[product.depth], ShapeOf(t.scores).k);
   TileProduct(w, sum, t.scores, scores.queries().own, scores.keys().own, {step}, {}, k);
   const size_t number = scores.queries_number;

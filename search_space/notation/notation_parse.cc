@@ -313,6 +313,11 @@ class Parser {
       if (Accept(NameOf(type))) return type;
       absl::StrAppend(&names, names.empty() ? "" : ", ", NameOf(type));
     }
+    if (const auto meant = TypeOfShortName(Now().text)) {
+      Refuse(Now().at,
+             absl::StrCat("expected the tensor's data type (", names, ")", others, ", found '",
+                          Now().text, "'; did you mean '", NameOf(*meant), "'?"));
+    }
     Expected(absl::StrCat("the tensor's data type (", names, ")", others));
   }
 

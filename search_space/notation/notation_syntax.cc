@@ -164,15 +164,80 @@ bool IsReduction(const std::string& name) {
   return FindCombiner(name) != Combiner::kNone || name == "argmax" || name == "argmin";
 }
 
+namespace {
+
+// What other languages have as a function.
+struct OtherFunction {
+  const char* name;
+  const char* advice;
+};
+constexpr char kNoOrder[] =
+    "an order of elements is not expressible; for a small k repeat max over what is smaller: "
+    "A[i: m] = max(r: n) X[i, r], then B[i: m] = max(r: n) select(X[i, r] < A[i], X[i, r], -inf)";
+constexpr char kNoMean[] =
+    "a mean is a sum that is divided where it is read: S[i: m] = sum(r: n) X[i, r], then S[i] / n";
+constexpr char kNoClamp[] = "write min(max(x, least), greatest)";
+constexpr char kNoAny[] = "write max(r: n) select(condition, 1, 0), or min for all";
+constexpr char kNotThere[] =
+    "there is no such function, nor others to make it of; an input may hold its values";
+constexpr OtherFunction kOtherFunctions[] = {
+    {"sort", kNoOrder},
+    {"argsort", kNoOrder},
+    {"topk", kNoOrder},
+    {"top_k", kNoOrder},
+    {"mean", kNoMean},
+    {"avg", kNoMean},
+    {"average", kNoMean},
+    {"any", kNoAny},
+    {"all", kNoAny},
+    {"clamp", kNoClamp},
+    {"clip", kNoClamp},
+    {"relu", "write max(x, 0)"},
+    {"where", "write select(condition, x, y)"},
+    {"square", "write x * x"},
+    {"silu", "write x * sigmoid(x)"},
+    {"swish", "write x * sigmoid(x)"},
+    {"gelu", "write 0.5 * x * (1 + erf(x * 0.7071067811865476))"},
+    {"softplus", "write max(x, 0) + log(1 + exp(-abs(x)))"},
+    {"exp2", "write pow(2, x)"},
+    {"log2", "write log(x) * 1.4426950408889634"},
+    {"fabs", "write abs(x)"},
+    {"softmax",
+     "it is a maximum, a sum and a quotient, a stage each: M[i: m] = max(r: n) X[i, r], "
+     "Z[i: m] = sum(r: n) exp(X[i, r] - M[i]), then exp(X[i, j] - M[i]) / Z[i]"},
+    {"sin", kNotThere},
+    {"cos", kNotThere},
+    {"tan", kNotThere},
+    {"floor", kNotThere},
+    {"ceil", kNotThere},
+    {"round", kNotThere},
+};
+
+// Short names of the data types.
+struct ShortType {
+  const char* name;
+  DType type;
+};
+constexpr ShortType kShortTypes[] = {{"bf16", DType::kBFloat16}, {"fp16", DType::kFloat16},
+                                     {"f16", DType::kFloat16},   {"half", DType::kFloat16},
+                                     {"fp32", DType::kFloat32},  {"f32", DType::kFloat32},
+                                     {"float", DType::kFloat32}, {"fp64", DType::kFloat64},
+                                     {"f64", DType::kFloat64},   {"double", DType::kFloat64}};
+
+}  // namespace
+
 const char* WhyNoFunction(const std::string& name) {
-  for (const char* order : {"sort", "argsort", "topk", "top_k"}) {
-    if (name == order) {
-      return "an order of elements is not expressible; for a small k repeat max over what is "
-             "smaller: A[i: m] = max(r: n) X[i, r], then "
-             "B[i: m] = max(r: n) select(X[i, r] < A[i], X[i, r], -inf)";
-    }
+  for (const OtherFunction& other : kOtherFunctions) {
+    if (name == other.name) return other.advice;
   }
   return nullptr;
+}
+
+std::optional<DType> TypeOfShortName(const std::string& name) {
+  for (const ShortType& known : kShortTypes) {
+    if (name == known.name) return known.type;
+  }
+  return std::nullopt;
 }
 
 bool IsReserved(const std::string& name) {

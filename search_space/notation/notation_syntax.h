@@ -119,6 +119,8 @@ Combiner FindCombiner(const std::string& name);  // kNone for other names
 bool IsReduction(const std::string& name);       // a combiner's, argmax or argmin
 // Why there is no such function, and what to write in its place; null for other names.
 const char* WhyNoFunction(const std::string& name);
+// The data type that other languages call so, such as bf16: the notation has one name for each.
+std::optional<DType> TypeOfShortName(const std::string& name);
 // The data types that a workload and its tensors can have: those of floating point.
 inline constexpr auto kWorkloadTypes = [] {
   constexpr auto kFirst = static_cast<size_t>(DType::kFloat16);

@@ -69,18 +69,23 @@ void AddInParts(const InParts& parts, bool only_last, const Target& target,
   for (size_t s = first; s < sketches.size(); ++s) sketches[s].name += NameOf(parts.partition);
 }
 
-// Adds what is made of a partition that merges what reads a product into its kernel, where that can
-// be, called by what it is.
-void AddMerged(const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps,
-               const Partition& partition, const char* called, const Target& target,
-               std::vector<Sketch>& sketches) {
-  const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, steps, partition));
+// Adds what is made of kernels that merge what reads a product, where that can be, called by what
+// it is.
+void AddMerged(const std::shared_ptr<const ProgramShape>& shape, const char* called,
+               const Target& target, std::vector<Sketch>& sketches) {
   std::vector<Plans> plans = PlansOfPartition(*shape, target);
   if (!IsEachMade(plans) || CountMatrices(plans) == 0) return;
   std::vector<Sketch> added;
   AddCombinations(plans, shape, added);
   for (Sketch& sketch : added) sketch.name = absl::StrCat(called, sketch.name);
   AddAsOften(std::move(added), sketches);
+}
+
+void AddMerged(const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps,
+               const Partition& partition, const char* called, const Target& target,
+               std::vector<Sketch>& sketches) {
+  AddMerged(std::make_shared<const ProgramShape>(FindKernels(program, steps, partition)), called,
+            target, sketches);
 }
 
 // The partition of a program of one output that takes least, that into one kernel among them.
@@ -217,16 +222,16 @@ void AddOwnStages(const std::shared_ptr<const TensorProgram>& program, const Tar
     all.merged.merge(best.merged);
   }
   // Where one of them is stored all the same, sharing it is better.
-  const ProgramShape shape = FindKernels(program, steps, all);
+  const auto shape = std::make_shared<const ProgramShape>(FindKernels(program, steps, all));
   int64_t largest = 0;
   for (const Stage& s : owning.stages) {
     if (s.is_output) largest = std::max(largest, s.tensor->elements);
   }
   const bool stores_shared =
-      std::any_of(shape.kernels.begin(), shape.kernels.end(), [&](const KernelShape& kernel) {
-        return shape.stage(kernel.root).tensor->elements > largest;
+      std::any_of(shape->kernels.begin(), shape->kernels.end(), [&](const KernelShape& kernel) {
+        return shape->stage(kernel.root).tensor->elements > largest;
       });
-  if (!stores_shared) AddMerged(program, steps, all, "own_stages/", target, sketches);
+  if (!stores_shared) AddMerged(shape, "own_stages/", target, sketches);
 }
 
 }  // namespace heddle::search_space

@@ -539,4 +539,10 @@ Expr Canonical(const Expr& e) {
   return simple;
 }
 
+bool HasQuotient(const Expr& e) {
+  bool found = false;
+  Visit(e, [&](const Expr& node) { found = found || node->op == Op::kDiv; });
+  return found;
+}
+
 }  // namespace heddle::search_space

@@ -36,6 +36,9 @@ Inequality MakeInequality(Op op, const Expr& a, const Expr& b);
 // Simplify (simplify.h) is this; the recursion of sums and conditions is all here.
 Expr Canonical(const Expr& e);
 
+// Is something divided in it? Bounds of quotients are not exact.
+bool HasQuotient(const Expr& e);
+
 }  // namespace heddle::search_space
 
 #endif  // HEDDLE_SEARCH_SPACE_IR_EXPR_LINEAR_H_

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/nests/values.h"
 #include "search_space/schedule/matrix/rolling_update.h"
@@ -53,12 +54,6 @@ Expr Hold(const KernelContext& context, const ScheduledStage& sum, const LoopSet
     if (!IsInt(holds, 1)) all = AndAlso(all, holds);
   }
   return all;
-}
-
-bool HasQuotient(const Expr& condition) {
-  bool found = false;
-  Visit(condition, [&](const Expr& e) { found = found || e->op == Op::kDiv; });
-  return found;
 }
 
 LoopSet LoopsAround(const KernelContext& context, const ScheduledStage& sum, size_t depth) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/editor.h"
@@ -19,12 +20,6 @@ bool IsZero(const Expr& e) { return e->op == Op::kFloat && e->float_value == 0; 
 bool IsMask(const Expr& c) {
   if (c->op == Op::kOr) return IsMask(c->args[0]) && IsMask(c->args[1]);
   return c->op == Op::kLt && c->args[0]->type == DType::kInt64;
-}
-
-bool HasQuotient(const Expr& e) {
-  bool found = false;
-  Visit(e, [&](const Expr& node) { found = found || node->op == Op::kDiv; });
-  return found;
 }
 
 // Conditions all of which hold where `c` does, and none of which has an `and` within: (a and b) or

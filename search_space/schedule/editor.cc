@@ -100,6 +100,11 @@ bool HasAttached(const Schedule& schedule, const ScheduledStage& stage) {
       [&](const ScheduledStage& s) { return s.consumer == schedule.IndexOf(stage); });
 }
 
+bool IsFree(const Schedule& schedule, const ScheduledStage& stage) {
+  return stage.untouched && stage.consumer < 0 && stage.notes.empty() && stage.useful.empty() &&
+         !HasAttached(schedule, stage);
+}
+
 bool HasAttachedAt(const Schedule& schedule, const ScheduledStage& stage, const Loop& loop) {
   return std::any_of(schedule.stages().begin(), schedule.stages().end(),
                      [&](const ScheduledStage& s) {

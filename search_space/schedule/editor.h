@@ -86,6 +86,8 @@ absl::StatusOr<size_t> FindLoop(const ScheduledStage& stage, const std::string& 
 std::string LoopNames(const ScheduledStage& stage);
 // Is another stage computed in the loops of this one?
 bool HasAttached(const Schedule& schedule, const ScheduledStage& stage);
+// Is nothing decided about the stage but what is computed with it?
+bool IsFree(const Schedule& schedule, const ScheduledStage& stage);
 bool HasAttachedAt(const Schedule& schedule, const ScheduledStage& stage, const Loop& loop);
 // Refuses to change a loop around which another stage is already computed.
 absl::Status CheckNothingAttachedAt(const Schedule& schedule, const ScheduledStage& stage,

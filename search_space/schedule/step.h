@@ -29,6 +29,7 @@
 #include "search_space/schedule/placement/compute_with.h"
 #include "search_space/schedule/placement/gather_read.h"
 #include "search_space/schedule/placement/materialize.h"
+#include "search_space/schedule/placement/reduce_beside.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
 #include "search_space/schedule/rewrites/axes/merge_axes.h"
 #include "search_space/schedule/rewrites/axes/pad_terms.h"
@@ -79,7 +80,7 @@ using Step =
                  FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
                  SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow,
-                 Scatter, ScatterInMemory, HoistFactors, RowsFirst, OwnStages>;
+                 Scatter, ScatterInMemory, HoistFactors, RowsFirst, OwnStages, ReduceBeside>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

@@ -20,39 +20,6 @@
 namespace heddle::search_space {
 namespace {
 
-// The program behind `steps`, which reduce rows of products in parts, in kernels that make these
-// where a product's tile lies: with what combines the parts in the kernel that reads it, and with
-// that in kernels of its own.
-std::vector<std::shared_ptr<const ProgramShape>> FindRowParts(
-    const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps) {
-  Partition partition;
-  for (const Step& step : steps) {
-    partition.stored.insert(NameOfParts(std::get<ReduceInParts>(step).stage));
-  }
-  const ProgramShape apart = FindKernels(program, steps, partition);
-  std::set<std::string> inside, combined;
-  const auto reads_parts = [&](const Stage& stage) {
-    const std::vector<Expr> loads = LoadsIn(stage.body);
-    return std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
-      return partition.stored.contains(load->buffer->name);
-    });
-  };
-  for (const Stage& stage : apart.schedule.program().stages) {
-    if (reads_parts(stage)) combined.insert(stage.name());
-    if (!partition.stored.contains(stage.name())) continue;
-    for (const Expr& part : LoadsIn(stage.body)) inside.insert(part->buffer->name);
-  }
-  for (const Step& step : steps) inside.insert(std::get<ReduceInParts>(step).stage);
-  Partition merged = partition;
-  for (const KernelShape& kernel : apart.kernels) {
-    const std::string& root = apart.stage(kernel.root).name();
-    if (inside.contains(root)) partition.merged.insert(root);
-    if (inside.contains(root) || combined.contains(root)) merged.merged.insert(root);
-  }
-  return {std::make_shared<const ProgramShape>(FindKernels(program, steps, merged)),
-          std::make_shared<const ProgramShape>(FindKernels(program, steps, partition))};
-}
-
 // Products of parts are for the units that multiply matrices of these.
 void AddInParts(const InParts& parts, bool only_last, const Target& target,
                 std::vector<Sketch>& sketches) {
@@ -132,37 +99,6 @@ void AddForMatrices(const std::shared_ptr<const TensorProgram>& program, const T
     }
   }
   for (Sketch& sketch : added) sketch.name = absl::StrCat(algorithm.name, "/", sketch.name);
-  AddAsOften(std::move(added), sketches);
-}
-
-void AddRowParts(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-                 std::vector<Sketch>& sketches) {
-  if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;
-  const std::vector<ReducedRows> rows = RowsWorthReducingInParts(*program);
-  std::vector<Sketch> added;
-  for (const int64_t columns : {64, 128, 256}) {
-    std::vector<Step> steps;
-    std::shared_ptr<const TensorProgram> parted = program;
-    for (const ReducedRows& r : rows) {
-      // Not of columns that are mostly past the end.
-      if (3 * RoundUp(r.columns, columns) > 4 * r.columns) continue;
-      const auto more = WithReductionsInParts(*parted, r.stage, columns);
-      if (!more.ok()) continue;
-      steps.push_back(ReduceInParts{r.stage, columns});
-      parted = *more;
-    }
-    if (steps.empty()) continue;
-    for (const auto& shape : FindRowParts(program, steps)) {
-      std::vector<Plans> plans = PlansOfPartition(*shape, target);
-      if (!IsEachMade(plans) || CountMatrices(plans) == 0) continue;
-      const size_t first = added.size();
-      AddCombinations(plans, shape, added);
-      for (size_t s = first; s < added.size(); ++s) {
-        added[s].name = absl::StrCat("row_parts/", added[s].name, "[", columns, "]");
-      }
-      break;
-    }
-  }
   AddAsOften(std::move(added), sketches);
 }
 

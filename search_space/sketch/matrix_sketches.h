@@ -19,11 +19,6 @@ bool HasMoreThanTwo(const KernelShape& chain);
 void AddForMatrices(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                     const Algorithm& algorithm, std::vector<Sketch>& sketches);
 
-// Adds those with reductions of rows of products in parts of their columns (reduce_in_parts.h). In
-// its own kernel the product would be stored.
-void AddRowParts(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-                 std::vector<Sketch>& sketches);
-
 // Adds those with products of which only what is made of their elements at several places of an
 // axis is stored, as of the halves of gated units (split_axis.h); in its own kernel the product
 // would be.

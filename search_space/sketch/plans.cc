@@ -92,6 +92,7 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
     for (const SketchRule* rule : kRules) {
       const bool is_fused = kernel.fused || StoresRows(shape, kernel);
       if (is_fused && !rule->takes_fused_kernels) continue;
+      if (!kernel.beside.empty() && !rule->takes_beside) continue;
       if (MakesParts(shape, kernel) && !rule->multiplies_matrices) continue;
       const bool has_better =
           std::any_of(made.begin(), made.end(), [](const Plan& p) { return !p.rule->is_fallback; });

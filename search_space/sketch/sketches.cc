@@ -26,6 +26,7 @@
 #include "search_space/sketch/partition.h"
 #include "search_space/sketch/patterns/sites.h"
 #include "search_space/sketch/plans.h"
+#include "search_space/sketch/row_parts.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
@@ -356,17 +357,48 @@ void AddRecomputed(const std::shared_ptr<const TensorProgram>& program, const Ta
   for (Sketch& sketch : added) sketch.name = absl::StrCat("recompute/", sketch.name);
 }
 
+// Has a reduction an axis of its own among those that number rows, as one of a channel's has?
+bool AreOfChannels(const TensorProgram& program, const std::vector<RowsFirst>& reductions) {
+  return std::any_of(reductions.begin(), reductions.end(), [&](const RowsFirst& first) {
+    return std::any_of(program.stages.begin(), program.stages.end(), [&](const Stage& s) {
+      return s.name() == first.stage &&
+             std::any_of(s.axes.begin(), s.axes.end(), [&](const Var& axis) {
+               return std::count(first.axes.begin(), first.axes.end(), axis->name) > 0;
+             });
+    });
+  });
+}
+
+// The reductions over rows in two; those of channels over longer rows where the axes of an output's
+// rows and of their elements, as those of an image's pixels, can be one. The steps so far are
+// added.
+std::vector<RowsFirst> FindRowsFirst(const TensorProgram& program, std::vector<Step>& steps) {
+  std::vector<RowsFirst> found = ReductionsBesideRows(program);
+  if (!AreOfChannels(program, found)) return found;
+  for (const Stage& s : program.stages) {
+    const auto collapsed = s.is_output && !s.is_reduction()
+                               ? Collapse(program, s.name())
+                               : absl::InvalidArgumentError("not a row's");
+    if (!collapsed.ok()) continue;
+    std::vector<RowsFirst> longer = ReductionsBesideRows(**collapsed);
+    if (!AreOfChannels(**collapsed, longer)) continue;
+    steps.emplace_back(CollapseAxes{s.name()});
+    return longer;
+  }
+  return found;
+}
+
 // With reductions over all rows in two (rows_first.h): all that is made of a row in one kernel, and
 // what the rows' results are reduced to behind it.
 void AddRowsFirst(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                   std::vector<Sketch>& sketches) {
   std::vector<Step> steps;
   std::set<std::string> ends;
-  for (RowsFirst& step : ReductionsBesideRows(*program)) {
+  for (RowsFirst& step : FindRowsFirst(*program, steps)) {
     ends.insert(NameOfRows(step.stage));
     steps.emplace_back(std::move(step));
   }
-  if (steps.empty()) return;
+  if (ends.empty()) return;
   const auto shape =
       std::make_shared<const ProgramShape>(FuseKernelsTogether(program, steps, ends));
   std::vector<Plans> plans = PlansOf(*shape, false, target);
@@ -379,6 +411,19 @@ void AddRowsFirst(const std::shared_ptr<const TensorProgram>& program, const Tar
   for (Sketch& sketch : added) {
     sketch.name = absl::StrCat("rows_first/", sketch.name, CompanionsIn(shape->schedule));
   }
+  AddAsOften(std::move(added), sketches);
+}
+
+// With reductions over rows beside what is made of these (reduce_beside.h), in one pass.
+void AddBeside(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+               std::vector<Sketch>& sketches) {
+  const auto shape = std::make_shared<const ProgramShape>(FuseBeside(program));
+  if (shape->kernels.empty()) return;
+  const std::vector<Plans> plans = PlansOf(*shape, false, target);
+  if (!IsEachMade(plans)) return;
+  std::vector<Sketch> added;
+  AddCombinations(plans, shape, added);
+  for (Sketch& sketch : added) sketch.name = absl::StrCat("beside/", sketch.name);
   AddAsOften(std::move(added), sketches);
 }
 
@@ -491,6 +536,8 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   AddWholeRows(program, target, sketches);
   AddOwnStages(program, target, sketches);
   AddRowsFirst(program, target, sketches);
+  AddBeside(program, target, sketches);
+  AddLongRows(program, target, sketches);
   return sketches;
 }
 

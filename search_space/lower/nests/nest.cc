@@ -11,6 +11,7 @@
 #include "search_space/lower/copies/pipeline.h"
 #include "search_space/lower/matrix/fragments.h"
 #include "search_space/lower/matrix/rolling.h"
+#include "search_space/lower/nests/beside.h"
 #include "search_space/lower/nests/carried.h"
 #include "search_space/lower/nests/collectives.h"
 #include "search_space/lower/nests/held.h"
@@ -24,6 +25,7 @@
 #include "search_space/schedule/matrix/rolling_update.h"
 #include "search_space/schedule/matrix/row_fragment.h"
 #include "search_space/schedule/matrix/tensorize.h"
+#include "search_space/schedule/placement/reduce_beside.h"
 #include "search_space/schedule/threads/dealt_axis.h"
 #include "search_space/schedule/threads/scatter.h"
 #include "search_space/schedule/threads/share_scan.h"
@@ -60,6 +62,7 @@ bool AttachesCollective(const KernelContext& context, int s, const Loop& loop) {
 
 // Is such a stage computed, or are its copies started, in the loops of `s` at `depth` or deeper?
 bool HasCollectiveBelow(const KernelContext& context, int s, size_t depth) {
+  if (CombinesBeside(context, s, depth)) return true;
   const std::vector<Loop>& loops = context.stage(s).loops;
   return std::any_of(
       loops.begin() + static_cast<std::ptrdiff_t>(depth), loops.end(), [&](const Loop& l) {
@@ -156,8 +159,9 @@ Stmt EmitInit(KernelContext& context, int s, int member, size_t first_reduce,
 Stmt EmitCompute(KernelContext& context, int s, int member, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);
   const ScheduledStage& stage = context.stage(member);
-  ExprList indices = IndicesOf(here, stage);
   Expr value = Resolve(context, AtLoops(context.schedule, here, stage.body), assumptions);
+  if (stage.Note<ReduceBeside>() != nullptr) return ReduceTerm(context, s, member, value);
+  ExprList indices = IndicesOf(here, stage);
   BufferRef buffer;
   if (here.is_root()) {
     buffer = context.globals.at(stage.tensor.get());
@@ -270,6 +274,10 @@ Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& ca
 // The loops of stage `s` from `depth` on, around its computation.
 Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
   const ScheduledStage& here = context.stage(s);
+  if (static_cast<int>(depth) == LoopOfBeside(context, s)) {
+    AllocateBeside(context, s, depth);
+    return EmitBeside(context, s, depth, EmitLoops(context, s, depth, carried));
+  }
   if (carried.only < 0 && AreSeparate(context, s, depth)) {
     std::vector<Stmt> nests;
     for (int member : context.Together(s)) {

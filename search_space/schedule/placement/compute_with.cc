@@ -9,11 +9,6 @@
 namespace heddle::search_space {
 namespace {
 
-bool IsFree(const Schedule& schedule, const ScheduledStage& stage) {
-  return stage.untouched && stage.consumer < 0 && stage.notes.empty() && stage.useful.empty() &&
-         !HasAttached(schedule, stage);
-}
-
 bool Reads(const Schedule& schedule, int reader, int read) {
   const std::vector<int> readers = schedule.ReadersOf(schedule.stage(read).tensor.get());
   return std::find(readers.begin(), readers.end(), reader) != readers.end();
@@ -87,8 +82,8 @@ bool AreReadApart(const Schedule& schedule, const ScheduledStage& a, const Sched
   return apart;
 }
 
-// The order of stages in which `together` follow one another; empty where what lies between needs
-// one of them and is needed by another.
+// The order of stages in which `together` follow one another; empty where something that lies
+// between needs one of them and is needed by another.
 std::vector<int> NextToOneAnother(const Schedule& schedule, const std::vector<int>& together) {
   const auto [first, last] = std::minmax_element(together.begin(), together.end());
   std::vector<int> order, between, members;
@@ -107,10 +102,24 @@ std::vector<int> NextToOneAnother(const Schedule& schedule, const std::vector<in
       is_needed = is_needed || Reads(schedule, m, b);
     }
   }
-  if (needs && is_needed) return {};
-  const auto& [before, after] = needs ? std::tie(members, between) : std::tie(between, members);
-  auto at = order.insert(order.begin() + *first, before.begin(), before.end());
-  order.insert(at + static_cast<std::ptrdiff_t>(before.size()), after.begin(), after.end());
+  std::vector<int> before, after;
+  if (needs && is_needed) {
+    const auto reads_any = [&](int reader, const std::vector<int>& read) {
+      return std::any_of(read.begin(), read.end(),
+                         [&](int r) { return Reads(schedule, reader, r); });
+    };
+    for (int b : between) {
+      (reads_any(b, members) || reads_any(b, after) ? after : before).push_back(b);
+    }
+    const bool is_circle =
+        std::any_of(members.begin(), members.end(), [&](int m) { return reads_any(m, after); });
+    if (is_circle) return {};
+  } else {
+    (needs ? after : before) = std::move(between);
+  }
+  before.insert(before.end(), members.begin(), members.end());
+  before.insert(before.end(), after.begin(), after.end());
+  order.insert(order.begin() + *first, before.begin(), before.end());
   return order;
 }
 

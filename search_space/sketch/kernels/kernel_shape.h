@@ -18,6 +18,9 @@ struct KernelShape {
   int root = -1;  // indices into the schedule's stages
   std::vector<int> reductions;
   std::vector<int> stageable;
+  // Reductions over the rows of the root that are computed beside it (reduce_beside), and what is
+  // left of them in a kernel of their own each, which the plan makes, too.
+  std::vector<int> beside;
   // Of all that it computes nothing is inlined: what lies between the reductions is the plan's to
   // place.
   bool fused = false;

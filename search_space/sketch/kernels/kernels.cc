@@ -11,6 +11,7 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/sketch/kernels/beside_rows.h"
 #include "search_space/sketch/kernels/reads.h"
 
 namespace heddle::search_space {
@@ -56,6 +57,41 @@ class ShapeFinder {
   // The same of the program as one kernel, but for what reads one of `ends`, by names.
   void FuseTogether(const std::set<std::string>& ends) {
     FindBehind(ends);
+    if (!FuseFront(ends) || !HasCompanions()) return;
+    AddFrontKernel();
+    FindKernelsBehind();
+  }
+
+  // The same with reductions over the rows of the root beside it.
+  void FuseBeside() {
+    const std::vector<BufferRef> sums = SumsBesideRows(schedule_);
+    for (const BufferRef& sum : sums) behind_.insert(sum.get());
+    FindBehind({});
+    KeepReadBySums(sums);
+    if (sums.empty() || !FuseFront({}) || !MergeSums(sums)) return;
+    AddFrontKernel();
+    FindKernelsBehind();
+    std::vector<KernelShape>& kernels = shape_.kernels;
+    for (const BufferRef& sum : sums) {
+      const int s = schedule_.FindStage(sum.get());
+      if (stage(s).leader == nullptr) kernels[0].beside.push_back(s);
+    }
+    std::erase_if(kernels, [&](const KernelShape& kernel) {
+      return kernel.beside.empty() && kernel.reductions.size() == 1 &&
+             std::find(kernels[0].beside.begin(), kernels[0].beside.end(), kernel.reductions[0]) !=
+                 kernels[0].beside.end();
+    });
+  }
+
+ private:
+  const ScheduledStage& stage(int i) const { return shape_.stage(i); }
+  const ScheduledStage& StageOf(const BufferRef& tensor) const {
+    return stage(schedule_.FindStage(tensor.get()));
+  }
+
+  // Has the outputs that are not behind others, and `ends`, be computed together, in the loops of
+  // front_, and their reductions.
+  bool FuseFront(const std::set<std::string>& ends) {
     InlineOutputs(true);
     int root = -1;
     std::vector<BufferRef> others;
@@ -69,33 +105,75 @@ class ShapeFinder {
       if (root >= 0) others.push_back(stage(root).tensor);
       root = static_cast<int>(i);
     }
-    const BufferRef leader = stage(root).tensor;
+    front_ = stage(root).tensor;
     for (const BufferRef& other : others) {
-      if (!ComputeTogether(schedule_, shape_.steps, other, leader)) return;
+      if (!ComputeTogether(schedule_, shape_.steps, other, front_)) return false;
     }
     MergeReductions(true);
-    if (!HasCompanions()) return;
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
       const int s = static_cast<int>(i);
       if (IsBehind(stage(s)) && ShouldInline(s)) InlineStage(s);
     }
-    KernelShape kernel{.root = schedule_.FindStage(leader.get()), .fused = true};
+    return true;
+  }
+  void AddFrontKernel() {
+    KernelShape kernel{.root = schedule_.FindStage(front_.get()), .fused = true};
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
       const ScheduledStage& s = schedule_.stages()[i];
       const bool is_own = s.is_reduction() && s.leader == nullptr && !IsBehind(s);
       if (is_own) kernel.reductions.push_back(static_cast<int>(i));
     }
     shape_.kernels.push_back(std::move(kernel));
+  }
+  void FindKernelsBehind() {
     for (size_t i = 0; i < schedule_.stages().size(); ++i) {
       const int s = static_cast<int>(i);
       if (IsBehind(stage(s)) && IsKernel(s)) shape_.kernels.push_back(MakeKernel(s));
     }
   }
 
- private:
-  const ScheduledStage& stage(int i) const { return shape_.stage(i); }
-  const ScheduledStage& StageOf(const BufferRef& tensor) const {
-    return stage(schedule_.FindStage(tensor.get()));
+  // Outputs that sums read, too, are computed for both at once.
+  void KeepReadBySums(const std::vector<BufferRef>& sums) {
+    std::vector<std::string> outputs;
+    for (const ScheduledStage& s : schedule_.stages()) {
+      const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
+      const bool is_read = std::any_of(readers.begin(), readers.end(), [&](int r) {
+        return std::find(sums.begin(), sums.end(), stage(r).tensor) != sums.end();
+      });
+      if (is_read && s.is_output && !IsBehind(s)) outputs.push_back(s.name());
+    }
+    for (const std::string& output : outputs) {
+      const Step step = CacheWrite{output, Scope::kLocal};
+      if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
+    }
+  }
+
+  // One kernel for what is left of sums of the same shape; false where one has no reader that is a
+  // kernel's root, or several.
+  bool MergeSums(const std::vector<BufferRef>& sums) {
+    const auto root_of = [&](const BufferRef& sum) -> BufferRef {
+      const std::optional<int> reader = schedule_.OnlyReaderOf(sum.get());
+      return reader && !stage(*reader).is_reduction() && stage(*reader).is_root()
+                 ? stage(*reader).tensor
+                 : nullptr;
+    };
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const BufferRef root = root_of(sums[i]);
+      if (root == nullptr || ReductionsOf(schedule_.FindStage(root.get())).size() != 1) {
+        return false;
+      }
+    }
+    for (size_t i = 1; i < sums.size(); ++i) {
+      Schedule merged = schedule_;
+      std::vector<Step> steps;
+      const bool go = root_of(sums[0])->shape == root_of(sums[i])->shape &&
+                      ComputeTogether(merged, steps, root_of(sums[i]), root_of(sums[0])) &&
+                      ComputeTogether(merged, steps, sums[i], sums[0]);
+      if (!go) continue;
+      schedule_ = std::move(merged);
+      shape_.steps.insert(shape_.steps.end(), steps.begin(), steps.end());
+    }
+    return true;
   }
 
   // The result of what is to be apart is stored by the stage that reads it, where that only copies
@@ -454,7 +532,8 @@ class ShapeFinder {
   bool joins_rows_ = true;  // kernels.h
   absl::flat_hash_set<const Buffer*> too_large_;
   absl::flat_hash_set<const Buffer*> stored_;  // by KeepApart
-  absl::flat_hash_set<const Buffer*> behind_;  // what FuseTogether leaves to other kernels
+  absl::flat_hash_set<const Buffer*> behind_;  // what FuseFront leaves to other kernels
+  BufferRef front_;                            // in whose loops it computes everything else
   // Of what is not inlined the root of the kernel that computes it, others merged into it.
   absl::flat_hash_map<const Buffer*, const Buffer*> placed_;
 };
@@ -509,6 +588,13 @@ ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program,
                                  const std::set<std::string>& ends) {
   ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
   if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, {}).FuseTogether(ends);
+  return shape;
+}
+
+ProgramShape FuseBeside(std::shared_ptr<const TensorProgram> program,
+                        const std::vector<Step>& algorithm) {
+  ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
+  if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, {}).FuseBeside();
   return shape;
 }
 

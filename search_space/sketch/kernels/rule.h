@@ -23,6 +23,8 @@ struct SketchRule {
   // Does its plan place what lies between the reductions of a fused kernel? Others are not asked
   // about those.
   bool takes_fused_kernels = false;
+  // Does its plan reduce what a kernel has beside its rows?
+  bool takes_beside = false;
   // Is its plan there for want of a better one? Only the definition keeps it beside others.
   bool is_fallback = false;
   // Does its plan use units that multiply small matrices, many times faster than all others do?

@@ -97,6 +97,16 @@ std::vector<StageRef> ScheduleWriter::Materialize(const StageRef& reduction,
   return copies;
 }
 
+std::vector<StageRef> ScheduleWriter::ReduceBeside(const StageRef& s, const StageRef& leader,
+                                                   int64_t rows, int64_t groups) {
+  std::vector<BufferRef> wholes;
+  for (const ScheduledStage* whole : schedule_.Together(At(s))) wholes.push_back(whole->tensor);
+  Apply(BesideRowsOf(At(leader), At(s), rows, groups));
+  std::vector<StageRef> parts;
+  for (const BufferRef& whole : wholes) parts.push_back({At({whole}).body->buffer});
+  return parts;
+}
+
 void ScheduleWriter::Reorder(const LoopList& loops) {
   Apply(search_space::Reorder{loops[0].stage.name(), NamesOf(loops)});
 }

@@ -93,6 +93,9 @@ class ScheduleWriter {
   void Fetch(const StageRef& s, int64_t threads, int64_t vector) {
     Apply(search_space::Fetch{s.name(), threads, vector});
   }
+  // Of each `rows` of the leader's rows; returns the stages of their results.
+  std::vector<StageRef> ReduceBeside(const StageRef& s, const StageRef& leader, int64_t rows,
+                                     int64_t groups);
   // Returns the stage of partial results.
   StageRef Rfactor(const LoopRef& l) {
     return ApplyAndFind(search_space::Rfactor{l.stage.name(), l.name()});

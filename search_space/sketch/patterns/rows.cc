@@ -8,6 +8,7 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/ir/tensor_program.h"
+#include "search_space/schedule/placement/reduce_beside.h"
 #include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/kernels/kernel_plan.h"
@@ -36,7 +37,8 @@ class RowFinder {
         units_(column_at.has_value() || !kernel.fused),
         strided_(column_at.has_value()),
         stages_(StagesOf(shape, kernel)) {
-    rank_ = stage(root_).axes.size();
+    rank_ = stage(root_).axes.size() - (kernel.beside.empty() ? 0 : 1);
+    has_beside_ = !kernel.beside.empty();
     for (int s : stages_) {
       if (stage(s).is_reduction()) rank_ = std::min(rank_, stage(s).axes.size());
     }
@@ -49,13 +51,16 @@ class RowFinder {
   Rows Run() {
     const ScheduledStage& root = stage(root_);
     rows_.root = {root.tensor};
-    if (rank_ == 0 || stages_.size() < 2 || rows_.column_at + (strided_ ? 1 : 0) > rank_) {
+    if (rank_ == 0 || (stages_.size() < 2 && !has_beside_) ||
+        rows_.column_at + (strided_ ? 1 : 0) > rank_) {
       return rows_;
     }
+    FindResultsAxis();
     for (size_t a = 0; a < rank_; ++a) rows_.extents.push_back(RowAxis(root, a)->extent);
     rows_.has_column = HasColumn(root);
     InlineOthers();
-    rows_.ok = stages_.size() > 1 && AreRows() && IsWorthwhile();
+    if (has_beside_ && (!rows_.has_column || strided_)) return rows_;
+    rows_.ok = (stages_.size() > 1 || has_beside_) && AreRows() && IsWorthwhile();
     rows_.can_split = !strided_ && stages_.size() == 2 && !rows_.has_column;
     if (most_few_ > 0 && rows_.can_split) {
       FindResults();
@@ -106,12 +111,13 @@ class RowFinder {
     const int s = schedule_->FindStage(tensor);
     return s < 0 ? -1 : schedule_->IndexOf(schedule_->NestOf(stage(s)));
   }
-  // How many nests of this kernel read it.
+  // How many nests of this kernel read it, what is reduced beside the root counting as one each.
   size_t Readers(const Buffer* tensor) const {
     std::set<int> nests;
     for (int r : schedule_->ReadersOf(tensor)) {
       const int nest = NestOf(stage(r).tensor.get());
-      if (stages_.contains(nest)) nests.insert(nest);
+      if (!stages_.contains(nest)) continue;
+      nests.insert(has_beside_ && nest == root_ ? r : nest);
     }
     return nests.size();
   }
@@ -126,13 +132,43 @@ class RowFinder {
   }
 
   bool HasColumn(const ScheduledStage& s) const { return s.axes.size() == rank_ + 1; }
-  const Var& Column(const ScheduledStage& s) const { return s.axes[rows_.column_at]; }
+  bool HasResults(const ScheduledStage& s) const {
+    return rows_.results_at.has_value() && &s == &stage(root_);
+  }
+  size_t ColumnAt(const ScheduledStage& s) const {
+    return HasResults(s) ? *rows_.results_at : rows_.column_at;
+  }
+  const Var& Column(const ScheduledStage& s) const { return s.axes[ColumnAt(s)]; }
   // Axis `a` of the rows, as that of a stage.
   const Var& RowAxis(const ScheduledStage& s, size_t a) const {
-    return s.axes[HasColumn(s) && a >= rows_.column_at ? a + 1 : a];
+    return s.axes[HasColumn(s) && a >= ColumnAt(s) ? a + 1 : a];
+  }
+  // Are the rows' axes those of each reduction only if the root's last but one is none of them?
+  // Then it stores results of rows, and nothing else.
+  void FindResultsAxis() {
+    const ScheduledStage& root = stage(root_);
+    bool stores_results = !strided_ && !has_beside_ && HasColumn(root) && rank_ > 0;
+    VisitLoads(root, [&](const Expr& load) {
+      stores_results = stores_results && stages_.contains(NestOf(load->buffer.get()));
+    });
+    if (!stores_results) return;
+    const auto are_rows = [&] {
+      return std::all_of(stages_.begin(), stages_.end(), [&](int i) {
+        const ScheduledStage& s = stage(i);
+        bool are = !s.is_reduction() || s.axes.size() == rank_;
+        for (size_t a = 0; are && s.is_reduction() && a < rank_; ++a) {
+          are = RowAxis(s, a)->extent == RowAxis(root, a)->extent;
+        }
+        return are;
+      });
+    };
+    if (are_rows()) return;
+    rows_.results_at = rank_ - 1;
+    if (!are_rows()) rows_.results_at.reset();
   }
   // The axis along which the stage walks its row; null when it does not.
   Var ColumnOf(const ScheduledStage& s) const {
+    if (HasResults(s)) return nullptr;
     if (s.is_reduction()) return s.reduce_axes.back();
     return HasColumn(s) ? Column(s) : nullptr;
   }
@@ -175,13 +211,13 @@ class RowFinder {
       VisitLoads(s, [&](const Expr& load) { ok = ok && Read(s, load); });
     }
     for (RowInput& in : rows_.inputs) FindRuns(in);
-    return ok && reduces;
+    return ok && (reduces || has_beside_);
   }
 
   // Does it reduce all prefixes of its row, for others?
   bool IsScan(const ScheduledStage& s) const {
-    if (strided_ || !s.is_reduction() || !HasColumn(s) || s.reduce_axes.size() != 1 ||
-        schedule_->HasCompanions(s)) {
+    if (strided_ || has_beside_ || !s.is_reduction() || !HasColumn(s) ||
+        s.reduce_axes.size() != 1 || schedule_->HasCompanions(s)) {
       return false;
     }
     const std::optional<Scan> scan = ScanOf(s);
@@ -455,7 +491,7 @@ class RowFinder {
     for (int i : stages_) {
       const ScheduledStage& s = stage(i);
       if (s.is_reduction()) fit(s.reduce_axes.back()->extent);
-      if (HasColumn(s)) fit(Column(s)->extent);
+      if (HasColumn(s) && !HasResults(s)) fit(Column(s)->extent);
     }
   }
 
@@ -465,6 +501,7 @@ class RowFinder {
   const int64_t most_few_;
   const bool units_;  // is 0 the index of an axis of extent 1? (kernels.h)
   const bool strided_;
+  bool has_beside_ = false;  // is something reduced over the rows?
   std::set<int> stages_;
   size_t rank_ = 0;
   size_t innermost_ = 0;     // of the rows' axes the last one that is longer than 1
@@ -495,7 +532,31 @@ bool Rows::IsKept(const RowInput& in, int64_t hold) const {
 }
 
 Rows FindRows(const ProgramShape& shape, const KernelShape& kernel) {
-  return RowFinder(shape, kernel, std::nullopt).Run();
+  if (kernel.beside.empty()) return RowFinder(shape, kernel, std::nullopt).Run();
+  // As if each row had a part of its own.
+  ProgramShape with{shape.steps, shape.schedule, {}};
+  const auto number = [&](int stage) {
+    return with.schedule.FindStage(shape.stage(stage).tensor.get());
+  };
+  for (const int s : kernel.beside) {
+    const Step step = BesideRowsOf(with.stage(number(kernel.root)), with.stage(number(s)), 1, 1);
+    if (!Apply(step, with.schedule).ok()) return {};
+  }
+  KernelShape whole = kernel;
+  whole.root = number(kernel.root);
+  std::transform(kernel.reductions.begin(), kernel.reductions.end(), whole.reductions.begin(),
+                 number);
+  Rows rows = RowFinder(with, whole, std::nullopt).Run();
+  for (const int s : kernel.beside) {
+    const ScheduledStage& reduction = shape.stage(s);
+    const int root = *shape.schedule.OnlyReaderOf(reduction.tensor.get());
+    rows.beside.push_back({{shape.schedule.NestOf(shape.stage(root)).tensor}, {reduction.tensor}});
+    rows.sums_beside += static_cast<int64_t>(shape.schedule.Together(reduction).size());
+    const int64_t of_sum = ExtentOf(reduction.reduce_axes);
+    rows.ok = rows.ok && (rows.rows_of_sum == 1 || rows.rows_of_sum == of_sum);
+    rows.rows_of_sum = of_sum;
+  }
+  return rows;
 }
 
 Rows FindFewRows(const ProgramShape& shape, const KernelShape& kernel, int64_t most_results) {

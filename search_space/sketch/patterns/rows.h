@@ -4,6 +4,7 @@
 #define HEDDLE_SEARCH_SPACE_SKETCH_PATTERNS_ROWS_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "search_space/sketch/kernels/kernels.h"
@@ -39,9 +40,12 @@ enum Hold : int64_t { kHoldNothing, kHoldShared, kHoldEverything };
 // The stages that one kernel computes, and what its plan must know of them; valid only if `ok`.
 struct Rows {
   StageRef root;
-  std::vector<int64_t> extents;   // of the rows' axes, in the root's order
-  bool has_column = false;        // has the root an axis along the row?
-  size_t column_at = 0;           // among the axes of what has one, where that is
+  std::vector<int64_t> extents;  // of the rows' axes, in the root's order
+  bool has_column = false;       // has the root an axis along the row?
+  size_t column_at = 0;          // among the axes of what has one, where that is
+  // Where the root has, in front of its last axis, one that numbers several results of each row
+  // instead: where that is among its axes.
+  std::optional<size_t> results_at;
   int64_t length = 1;             // the longest reduction or column
   int64_t vector = 1;             // the widest access that all rows allow
   std::vector<RowStage> stages;   // all but the root, in definition order
@@ -50,6 +54,14 @@ struct Rows {
   bool can_split = false;  // do the results depend on nothing but one reduction's, and its like?
   // How many results a thread may have at once: one, or those of all of the last axes.
   std::vector<int64_t> results = {1};
+  // What is reduced over the rows beside the root (reduce_beside), with the root of what is left.
+  struct Beside {
+    StageRef root, reduction;
+  };
+  std::vector<Beside> beside;
+  int64_t sums_beside = 0;  // with what is computed with these
+  // Of its rows, so many in turn are of one result.
+  int64_t rows_of_sum = 1;
   // Inputs of which a term reads some of the few elements that are its own, as those of a point's
   // coordinates, whichever the result.
   std::vector<BufferRef> term_inputs;

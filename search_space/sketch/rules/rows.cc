@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/schedule/threads/share_scan.h"
+#include "search_space/sketch/kernels/combine.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
@@ -21,10 +22,12 @@ constexpr int64_t kShortestPart = 16;      // of a row, by one thread
 constexpr int64_t kMostParts = 1024;       // of a row, over blocks
 constexpr int64_t kMostBlocks = 16;        // a multiprocessor, of split rows
 constexpr int64_t kMostPartThreads = 256;  // that combine them
+constexpr int64_t kFewestTurns = 2;        // of a block that reduces over its rows
 
 class RowsPlan : public KernelPlan {
  public:
   RowsPlan(Rows rows, const Target& target) : rows_(std::move(rows)), target_(target) {
+    if (!rows_.beside.empty()) blocks_ = AddHole("blocks", Doubled(1, kMostBlocks), 0);
     if (rows_.results.size() > 1) results_ = AddHole("results", rows_.results, 0);
     if (!rows_.can_split || Blocks(1, 1) >= 2 * target.sm_count) return;
     const int64_t most = std::min(kMostParts, rows_.length / kShortestPart);
@@ -54,10 +57,12 @@ class RowsPlan : public KernelPlan {
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
       return refuse(absl::StrCat(threads, " threads a block"));
     }
-    const int64_t blocks = Blocks(v[rows_of_block_] * Results(v), Parts(v)), part = PartLength(v);
+    const int64_t part = PartLength(v);
+    const int64_t blocks = Blocks(RowsOfBlock(v) * Results(v), Parts(v));
     if (v[threads_] > kWarpThreads && v[threads_] * v[vector_] >= 2 * part) {
       return refuse(absl::StrCat(v[threads_], " threads for a row of ", part));
     }
+    if (blocks_) HEDDLE_RETURN_IF_ERROR(CheckBeside(v));
     if (blocks > target_.max_grid) return refuse(absl::StrCat(blocks, " blocks"));
     if (Parts(v) > 1 && (blocks > kMostBlocks * target_.sm_count || v[hold_] != kHoldNothing ||
                          CeilDiv(rows_.length, part) != Parts(v))) {
@@ -69,6 +74,9 @@ class RowsPlan : public KernelPlan {
     if (tensors > 0 && (held > kMaxHeldElements || held * tensors > kMaxHeldInAll ||
                         held * tensors * threads > target_.registers_per_sm / 2)) {
       return refuse(absl::StrCat(held, " elements a thread"));
+    }
+    if (held * (tensors + rows_.sums_beside) > kMaxHeldInAll) {
+      return refuse(absl::StrCat(held, " elements and their sums a thread"));
     }
     if (v[unroll_] * v[vector_] * Results(v) > kMostUnrolled) {
       return refuse(absl::StrCat(v[unroll_] * v[vector_], " terms of ", Results(v), " results"));
@@ -126,12 +134,29 @@ class RowsPlan : public KernelPlan {
   int64_t Elements(HoleValues v) const {
     return CeilDiv(PartLength(v), v[threads_] * v[vector_]) * v[vector_];
   }
+  // Rows that a block makes: what its threads make at once, or all that are reduced beside them.
+  int64_t RowsOfBlock(HoleValues v) const {
+    const int64_t at_once = v[rows_of_block_];
+    if (!blocks_) return at_once;
+    const int64_t sums = Blocks(rows_.rows_of_sum, 1);
+    const int64_t parts = std::max<int64_t>(1, v[*blocks_] * target_.sm_count / sums);
+    return RoundUp(CeilDiv(rows_.rows_of_sum, parts), at_once);
+  }
+  absl::Status CheckBeside(HoleValues v) const {
+    const int64_t rows = RowsOfBlock(v), of_sum = rows_.rows_of_sum;
+    if (rows < kFewestTurns * v[rows_of_block_] || (Blocks(of_sum, 1) > 1 && of_sum % rows != 0)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(rows_.root.tensor->name, ": ", rows, " of ", of_sum, " rows a block"));
+    }
+    return absl::OkStatus();
+  }
   int64_t Blocks(int64_t rows_of_block, int64_t parts) const {
     int64_t rows = parts;
     for (int64_t e : rows_.extents) rows *= e;
     return CeilDiv(rows, rows_of_block);
   }
   LoopRef WriteRoot(ScheduleWriter& w, HoleValues v) const;
+  void WriteBeside(ScheduleWriter& w, HoleValues v) const;
   void WriteReduction(ScheduleWriter& w, const StageRef& reduction, const BufferRef& of,
                       HoleValues v) const;
   void WriteParts(ScheduleWriter& w, HoleValues v) const;
@@ -144,7 +169,7 @@ class RowsPlan : public KernelPlan {
   const HoleId vector_ = AddHole("vector", Doubled(1, std::max<int64_t>(1, rows_.vector)), 0);
   const HoleId hold_ = AddHole("hold", Holds(), 0);
   const HoleId unroll_ = AddHole("unroll", {1, 2, 4}, 0);
-  std::optional<HoleId> results_, split_;  // not always there
+  std::optional<HoleId> results_, split_, blocks_;  // not always there
 };
 
 // `rows` of a block, each of `threads`, of a stage without an axis along the row, which have so
@@ -167,23 +192,38 @@ LoopRef WriteGroups(ScheduleWriter& w, const StageRef& root, int64_t rows, int64
   return thread;
 }
 
-// Returns the loop of the threads.
+// Returns the loop in which a row is made.
 LoopRef RowsPlan::WriteRoot(ScheduleWriter& w, HoleValues v) const {
   const StageRef& root = rows_.root;
   if (!rows_.has_column) {
     return WriteGroups(w, root, v[rows_of_block_], v[threads_], Results(v));
   }
   LoopList axes = w.Loops(root), rest;
-  const auto parts = w.Split(axes.back(), v[threads_], v[vector_]);
+  if (rows_.results_at) {
+    const auto at = axes.begin() + static_cast<std::ptrdiff_t>(*rows_.results_at);
+    std::rotate(at, at + 1, axes.end());
+    w.Reorder(axes);
+  }
+  const int64_t vector = rows_.results_at ? 1 : v[vector_];
+  const auto parts = w.Split(axes.back(), v[threads_], vector);
   const LoopRef& lane = parts[1];
   rest = {parts[0], parts[2]};
   axes.pop_back();
+  if (blocks_) {
+    const int64_t at_once = v[rows_of_block_];
+    const auto [block, turn, row] = w.Split(w.Fuse(axes), RowsOfBlock(v) / at_once, at_once);
+    w.Reorder(Join({{block, row, lane, turn}, rest}));
+    w.Bind(block, BindTo::kBlock);
+    w.Bind(w.Fuse({row, lane}), BindTo::kThread);
+    if (v[vector_] > 1) w.Vectorize(rest.back());
+    return turn;
+  }
   const auto [block, row] = w.Split(w.Fuse(axes), v[rows_of_block_]);
   w.Reorder(Join({{block, row, lane}, rest}));
   const LoopRef thread = w.Fuse({row, lane});
   w.Bind(block, BindTo::kBlock);
   w.Bind(thread, BindTo::kThread);
-  if (v[vector_] > 1) w.Vectorize(rest.back());
+  if (vector > 1) w.Vectorize(rest.back());
   return thread;
 }
 
@@ -247,26 +287,37 @@ void RowsPlan::WriteParts(ScheduleWriter& w, HoleValues v) const {
   w.Bind(w.Split(w.ReduceLoops(whole)[0], threads, 1)[1], BindTo::kThread);
 }
 
+// What is reduced over the rows, in two kernels.
+void RowsPlan::WriteBeside(ScheduleWriter& w, HoleValues v) const {
+  const int64_t rows = RowsOfBlock(v);
+  for (const Rows::Beside& b : rows_.beside) {
+    const std::vector<StageRef> parts =
+        w.ReduceBeside(b.reduction, rows_.root, rows, v[rows_of_block_]);
+    WriteCombineKernel(w, {b.root, b.reduction, parts, CeilDiv(rows_.rows_of_sum, rows)}, target_);
+  }
+}
+
 void RowsPlan::Write(ScheduleWriter& w, HoleValues v) const {
+  WriteBeside(w, v);
   for (const StageRef& s : rows_.inlined) w.ComputeInline(s);
   if (Parts(v) > 1) return WriteParts(w, v);
   for (const RowStage& s : rows_.stages) {
     if (Rows::IsInlined(s, v[hold_])) w.ComputeInline(s.stage);
   }
-  const LoopRef thread = WriteRoot(w, v);
+  const LoopRef around = WriteRoot(w, v);
   for (size_t i = rows_.stages.size(); i-- > 0;) {
     const RowStage& s = rows_.stages[i];
     if (Rows::IsInlined(s, v[hold_])) continue;
     w.SetScope(s.stage, Scope::kLocal);
     if (Rows::IsHeld(s, v[hold_])) w.Spread(s.stage, v[threads_], v[vector_]);
     if (s.scans()) w.ShareScan(s.stage, v[threads_], v[vector_], ScanGroup::kNeighbours);
-    w.ComputeAt(s.stage, thread);
+    w.ComputeAt(s.stage, around);
   }
   for (const RowInput& in : rows_.inputs) {
     if (!rows_.IsKept(in, v[hold_])) continue;
     const StageRef row = w.CacheReadForKernel(in.tensor, Scope::kLocal, rows_.root);
     w.Spread(row, v[threads_], v[vector_]);
-    w.ComputeAt(row, thread);
+    w.ComputeAt(row, around);
   }
   for (const RowStage& s : rows_.stages) {
     if (s.reduces && !s.scans()) WriteReduction(w, s.stage, s.stage.tensor, v);
@@ -293,7 +344,8 @@ std::unique_ptr<KernelPlan> PlanFewRows(const ProgramShape& shape, const KernelS
 
 }  // namespace
 
-const SketchRule kRowsRule = {.name = "rows", .apply = PlanRows, .takes_fused_kernels = true};
+const SketchRule kRowsRule = {
+    .name = "rows", .apply = PlanRows, .takes_fused_kernels = true, .takes_beside = true};
 const SketchRule kFewRowsRule = {.name = "rows", .apply = PlanFewRows};
 
 }  // namespace heddle::search_space

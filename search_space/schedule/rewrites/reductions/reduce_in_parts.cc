@@ -1,6 +1,7 @@
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +18,9 @@
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kFewestColumns = 8, kMostColumns = 1024;
+constexpr int64_t kFewestColumns = 8, kMostColumns = 1024, kMostOfInput = 16384;
+// Elements of a row of an input that are worth several blocks.
+constexpr int64_t kShortestLongRow = 4096;
 
 ExprList VarExprs(const std::vector<Var>& axes) {
   ExprList at;
@@ -25,10 +28,39 @@ ExprList VarExprs(const std::vector<Var>& axes) {
   return at;
 }
 
-BufferRef TensorOf(std::string name, const std::vector<Var>& axes) {
+BufferRef TensorOf(std::string name, const std::vector<Var>& axes, DType type = DType::kFloat32) {
   std::vector<int64_t> shape;
   for (const Var& axis : axes) shape.push_back(axis->extent);
-  return MakeBuffer(std::move(name), DType::kFloat32, Scope::kGlobal, std::move(shape));
+  return MakeBuffer(std::move(name), type, Scope::kGlobal, std::move(shape));
+}
+
+// In a row, of the element `column` of a part, which has as many as that has values.
+Expr ColumnOf(const Var& part, const Var& column) {
+  return Simplify(VarExpr(part) * Int(column->extent) + VarExpr(column));
+}
+
+// `e`, with every load of the input that `elements` has the parts of at this place of these.
+Expr WithElements(const Expr& e, const Stage& elements, const ExprList& place) {
+  BufferRef input;
+  Visit(elements.body, [&](const Expr& node) {
+    if (node->op == Op::kLoad) input = node->buffer;
+  });
+  return Rewrite(e, [&](const Expr& node) -> Expr {
+    const bool is_it = node->op == Op::kLoad && node->buffer == input;
+    return is_it ? Load(elements.tensor, place) : nullptr;
+  });
+}
+
+// What neither is an output nor is read by what is left.
+void EraseUnread(std::vector<Stage>& stages) {
+  for (size_t s = stages.size(); s-- > 0;) {
+    const bool is_read = std::any_of(
+        stages.begin() + static_cast<std::ptrdiff_t>(s), stages.end(),
+        [&](const Stage& reader) { return ReadsAny(reader.body, {stages[s].tensor.get()}); });
+    if (!is_read && !stages[s].is_output) {
+      stages.erase(stages.begin() + static_cast<std::ptrdiff_t>(s));
+    }
+  }
 }
 
 class Rewriter {
@@ -45,7 +77,14 @@ class Rewriter {
   // over.
   Expr InPart(const Expr& e, const RowReduction& reduction, const std::vector<Var>& axes,
               const Expr& column) const;
-  Stage PartOf(size_t number, int64_t columns, const std::vector<Stage>& parts) const;
+  // Of an input: its elements, and of what others ask where it is greatest or least, its terms:
+  // what several reductions of a part read, who makes a part may hold.
+  std::vector<Stage> SharedOf(int64_t columns) const;
+  Stage TermsOf(size_t number, int64_t columns, const std::vector<Stage>& shared) const;
+  // The terms of a part, with what is shared where they compute it.
+  Expr WithShared(const Stage& part, const std::vector<Stage>& shared) const;
+  Stage PartOf(size_t number, int64_t columns, const std::vector<Stage>& parts,
+               const std::vector<Stage>& shared) const;
   Stage AllParts(int64_t columns, const std::vector<Stage>& parts) const;
   Stage WholeOf(size_t number, const BufferRef& parts) const;
 
@@ -76,7 +115,61 @@ Expr Rewriter::InPart(const Expr& e, const RowReduction& reduction, const std::v
   });
 }
 
-Stage Rewriter::PartOf(size_t number, int64_t columns, const std::vector<Stage>& parts) const {
+std::vector<Stage> Rewriter::SharedOf(int64_t columns) const {
+  std::vector<Stage> shared;
+  if (!rows_.of_input) return shared;
+  Stage& elements = shared.emplace_back();
+  elements.axes = PartAxes(columns);
+  elements.axes.push_back(MakeVar(sum_.axes[along_]->name, columns));
+  const Expr column = ColumnOf(elements.axes[elements.axes.size() - 2], elements.axes.back());
+  ExprList at;
+  for (size_t a = 0; a < sum_.axes.size(); ++a) {
+    at.push_back(a == along_ ? column : VarExpr(elements.axes[a < along_ ? a : a - 1]));
+  }
+  elements.tensor = TensorOf(NameOfPart(sum_.name()), elements.axes, sum_.tensor->dtype);
+  elements.body = Load(sum_.tensor, std::move(at));
+  if (rows_.RowLength() % columns != 0) {
+    elements.body =
+        Select(column < Int(rows_.RowLength()), elements.body, Float(0, elements.tensor->dtype));
+  }
+  for (size_t n = 0; n < rows_.list.size(); ++n) {
+    const bool is_asked = std::any_of(rows_.list.begin(), rows_.list.end(), [&](const auto& r) {
+      return r.depends && r.depends->on == n && !r.depends->slope;
+    });
+    if (is_asked && rows_.list[n].body->op != Op::kLoad) {
+      shared.push_back(TermsOf(n, columns, shared));
+    }
+  }
+  return shared;
+}
+
+Stage Rewriter::TermsOf(size_t number, int64_t columns, const std::vector<Stage>& shared) const {
+  const RowReduction& reduction = rows_.list[number];
+  Stage terms;
+  terms.axes = PartAxes(columns);
+  terms.axes.push_back(MakeVar(sum_.axes[along_]->name, columns));
+  const Expr column = ColumnOf(terms.axes[terms.axes.size() - 2], terms.axes.back());
+  terms.tensor = TensorOf(absl::StrCat(reduction.stage->name(), ".terms"), terms.axes);
+  terms.body = WithElements(InPart(reduction.body, reduction, terms.axes, column), shared[0],
+                            VarExprs(terms.axes));
+  return terms;
+}
+
+Expr Rewriter::WithShared(const Stage& part, const std::vector<Stage>& shared) const {
+  ExprList place = VarExprs(part.axes);
+  place.push_back(VarExpr(part.reduce_axes[0]));
+  Expr body = WithElements(part.body, shared[0], place);
+  for (size_t t = 1; t < shared.size(); ++t) {
+    const Expr terms = Substitute(shared[t].body, shared[t].axes, place);
+    body = Rewrite(body, [&](const Expr& node) -> Expr {
+      return StructurallyEqual(node, terms) ? Load(shared[t].tensor, place) : nullptr;
+    });
+  }
+  return body;
+}
+
+Stage Rewriter::PartOf(size_t number, int64_t columns, const std::vector<Stage>& parts,
+                       const std::vector<Stage>& shared) const {
   const RowReduction& reduction = rows_.list[number];
   const auto& depends = reduction.depends;
   Stage part;
@@ -84,8 +177,7 @@ Stage Rewriter::PartOf(size_t number, int64_t columns, const std::vector<Stage>&
   part.reduce_axes = {MakeVar(sum_.axes[along_]->name, columns)};
   part.combiner = reduction.stage->combiner;
   part.tensor = TensorOf(NameOfPart(reduction.stage->name()), part.axes);
-  const Expr column =
-      Simplify(VarExpr(part.axes.back()) * Int(columns) + VarExpr(part.reduce_axes[0]));
+  const Expr column = ColumnOf(part.axes.back(), part.reduce_axes[0]);
   const Expr body = Rewrite(reduction.body, [&](const Expr& node) -> Expr {
     if (node->op != Op::kLoad || !depends) return nullptr;
     if (node->buffer != rows_.list[depends->on].stage->tensor) return nullptr;
@@ -93,6 +185,7 @@ Stage Rewriter::PartOf(size_t number, int64_t columns, const std::vector<Stage>&
     return depends->slope ? Bounded(rows_.list[depends->on].stage->combiner, value) : value;
   });
   part.body = InPart(body, reduction, part.axes, column);
+  if (!shared.empty()) part.body = WithShared(part, shared);
   if (rows_.RowLength() % columns != 0) {
     part.body = Select(column < Int(rows_.RowLength()), part.body,
                        IdentityOf(part.combiner, DType::kFloat32));
@@ -162,6 +255,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Rewriter::Rewritten(int64_t
   const auto first =
       std::find_if(program_.stages.begin(), program_.stages.end(),
                    [&](const Stage& stage) { return stage.is_output && depends(stage); });
+  // What reads elements of an input as they are does not depend on the reductions either.
   const auto is_last = [&](const Stage& stage) {
     if (depends(stage)) return true;
     return stage.is_output && &stage - program_.stages.data() > first - program_.stages.begin() &&
@@ -173,7 +267,9 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Rewriter::Rewritten(int64_t
     if (!is_last(stage)) stages.push_back(stage);
   }
   std::vector<Stage> parts;
-  for (size_t n = 0; n < rows_.list.size(); ++n) parts.push_back(PartOf(n, columns, parts));
+  const std::vector<Stage> shared = SharedOf(columns);
+  stages.insert(stages.end(), shared.begin(), shared.end());
+  for (size_t n = 0; n < rows_.list.size(); ++n) parts.push_back(PartOf(n, columns, parts, shared));
   stages.insert(stages.end(), parts.begin(), parts.end());
   stages.push_back(AllParts(columns, parts));
   const BufferRef all = stages.back().tensor;
@@ -181,10 +277,11 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Rewriter::Rewritten(int64_t
     const Buffer* tensor = stage.tensor.get();
     if (const auto number = rows_.NumberOf(tensor)) {
       stages.push_back(WholeOf(*number, all));
-    } else if (is_last(stage) && !rows_.between.contains(tensor)) {
+    } else if (is_last(stage) && (rows_.of_input || !rows_.between.contains(tensor))) {
       stages.push_back(stage);
     }
   }
+  if (rows_.of_input) EraseUnread(stages);
   const auto outputs = [](const TensorProgram& program) {
     std::vector<std::string> names;
     for (const Stage& stage : program.stages) {
@@ -199,18 +296,56 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Rewriter::Rewritten(int64_t
   return rewritten;
 }
 
+// An input as a stage of its elements.
+Stage ElementsOf(const BufferRef& input) {
+  Stage elements{.tensor = input};
+  for (size_t d = 0; d < input->shape.size(); ++d) {
+    elements.axes.push_back(MakeVar(absl::StrCat("d", d), input->shape[d]));
+  }
+  return elements;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithReductionsInParts(
     const TensorProgram& program, const std::string& name, int64_t columns) {
-  HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
-  const Stage* const sum = &program.stages[number];
-  if (columns < kFewestColumns || columns > kMostColumns) {
-    return absl::InvalidArgumentError(absl::StrCat("parts have ", kFewestColumns, " to ",
-                                                   kMostColumns, " columns, not ", columns));
+  const auto input = std::find_if(program.inputs.begin(), program.inputs.end(),
+                                  [&](const BufferRef& b) { return b->name == name; });
+  const bool is_input = input != program.inputs.end();
+  const int64_t most = is_input ? kMostOfInput : kMostColumns;
+  if (columns < kFewestColumns || columns > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parts have ", kFewestColumns, " to ", most, " columns, not ", columns));
+  }
+  Stage elements;
+  const Stage* sum = &elements;
+  if (is_input) {
+    elements = ElementsOf(*input);
+  } else {
+    HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
+    sum = &program.stages[number];
   }
   HEDDLE_ASSIGN_OR_RETURN(rows, FindRowReductions(program, *sum));
   return Rewriter(program, rows).Rewritten(columns);
+}
+
+std::optional<ReducedRows> LongRowsWorthReducingInParts(const TensorProgram& program,
+                                                        int64_t most_rows) {
+  std::optional<ReducedRows> worth;
+  size_t most = 1;
+  for (const BufferRef& input : program.inputs) {
+    const Stage elements = ElementsOf(input);
+    const auto rows = FindRowReductions(program, elements);
+    if (!rows.ok() || rows->along + 1 != elements.axes.size() ||
+        rows->RowLength() < kShortestLongRow || input->elements / rows->RowLength() > most_rows) {
+      continue;
+    }
+    // Of one reduction parts are the rule's own (rows).
+    if (rows->list.size() <= most) continue;
+    most = rows->list.size();
+    worth = {input->name, rows->RowLength()};
+  }
+  return worth;
 }
 
 std::vector<ReducedRows> RowsWorthReducingInParts(const TensorProgram& program) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,8 @@
 
 namespace heddle::search_space {
 
-// The reductions of rows of `stage`, a sum that nothing else reads, are taken in parts of so many
-// columns first. Comes before all other steps.
+// The reductions of rows of `stage`, a sum that nothing else reads, or an input, are taken in parts
+// of so many columns first. Comes before all other steps.
 struct ReduceInParts {
   std::string stage;
   int64_t columns;
@@ -39,6 +40,8 @@ struct ReduceInParts {
 // positions are. What is computed of M, such as max(M[i], A[i]), may stand for it in the exponent.
 // M and M.part are Bounded where they are subtracted, so that of a part, or a
 // row, which is all infinite nothing is left.
+// Of an input, whose parts have up to 16384 columns, others may read elements as they are, and
+// reductions that cannot be taken so stay as they are; that they were is no reason to refuse.
 // InvalidArgument where the stage is no such sum: its
 // elements are read in another way than each once by each reduction, or reductions of them depend
 // on one another in another way.
@@ -52,6 +55,10 @@ struct ReducedRows {
   int64_t columns;
 };
 std::vector<ReducedRows> RowsWorthReducingInParts(const TensorProgram& program);
+// The input with long rows, `most_rows` of them at most, of which several reductions can be taken
+// so, if there is one: one pass over them makes all of these.
+std::optional<ReducedRows> LongRowsWorthReducingInParts(const TensorProgram& program,
+                                                        int64_t most_rows);
 
 // The stages that the rewritten program has for a sum's parts: the tensor that holds them, and of a
 // reduction its own.

@@ -120,7 +120,8 @@ Expr Finder::WrittenOut(const Expr& body, int64_t& operations, const Buffer* but
 }
 
 absl::StatusOr<RowReductions> Finder::Find() {
-  if (sum_.combiner != Combiner::kSum || sum_.is_output) {
+  found_.of_input = program_.FindStage(sum_.tensor.get()) == nullptr;
+  if (!found_.of_input && (sum_.combiner != Combiner::kSum || sum_.is_output)) {
     return absl::InvalidArgumentError(
         absl::StrCat(sum_.name(), " is no sum that only other stages read"));
   }
@@ -131,10 +132,11 @@ absl::StatusOr<RowReductions> Finder::Find() {
     if (!ReadsAny(stage.body, {sum_.tensor.get()}) && !ReadsAny(stage.body, found_.between))
       continue;
     if (stage.is_reduction()) {
-      HEDDLE_RETURN_IF_ERROR(AddReduction(stage));
+      const absl::Status added = AddReduction(stage);
+      if (!found_.of_input) HEDDLE_RETURN_IF_ERROR(added);
       continue;
     }
-    if (stage.is_output) {
+    if (stage.is_output && !found_.of_input) {
       return absl::InvalidArgumentError(
           absl::StrCat(stage.name(), ", an output, has elements of ", sum_.name()));
     }

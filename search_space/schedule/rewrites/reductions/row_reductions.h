@@ -40,10 +40,12 @@ struct RowReduction {
   ExprList OwnPlace(const RowReduction& reader) const;
 };
 
-// All of one sum, at least one. The program must outlive it.
+// All of one sum, or those of an input that can be taken so: at least one. The program must outlive
+// it.
 struct RowReductions {
   const Stage* sum = nullptr;
-  size_t along = 0;  // the sum's axis of the rows' columns, the last one that all reduce
+  bool of_input = false;  // whose elements others may read as they are
+  size_t along = 0;       // the sum's axis of the rows' columns, the last one that all reduce
   absl::flat_hash_set<const Buffer*> dependents;  // the sum and all that depends on it
   absl::flat_hash_set<const Buffer*> between;     // of these what is computed of single elements
   std::vector<RowReduction> list;                 // in definition order
@@ -53,7 +55,8 @@ struct RowReductions {
   std::optional<size_t> NumberOf(const Buffer* tensor) const;
 };
 
-// InvalidArgument where `sum` is no such sum as WithReductionsInParts needs (reduce_in_parts.h).
+// InvalidArgument where `sum` is no such sum as WithReductionsInParts needs (reduce_in_parts.h). Of
+// an input it is a stage that has its tensor and an axis for each dimension.
 absl::StatusOr<RowReductions> FindRowReductions(const TensorProgram& program, const Stage& sum);
 
 }  // namespace heddle::search_space

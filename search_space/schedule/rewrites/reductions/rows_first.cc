@@ -86,6 +86,62 @@ std::optional<std::vector<std::string>> AxesOfRows(const Stage& reduction, const
   return axes;
 }
 
+// The variables of a load that reads each element once, along as many dimensions as `axes` are;
+// none of another one.
+std::vector<Var> VarsOf(const Expr& load, size_t axes) {
+  std::vector<Var> vars;
+  for (const Expr& index : load->args) {
+    if (index->op != Op::kVar || std::find(vars.begin(), vars.end(), index->var) != vars.end()) {
+      return {};
+    }
+    vars.push_back(index->var);
+  }
+  return vars.size() == axes ? vars : std::vector<Var>();
+}
+
+// The reduction's variables where `rows` has its axes, by what both read, or the one reads of the
+// other; none where that says nothing.
+std::vector<Var> VarsAlongRows(const Stage& reduction, const Stage& rows) {
+  std::vector<Var> found;
+  Visit(reduction.body, [&](const Expr& load) {
+    if (load->op != Op::kLoad || !found.empty()) return;
+    const std::vector<Var> own = VarsOf(load, rows.axes.size());
+    if (own.empty()) return;
+    if (load->buffer == rows.tensor) found = own;
+    Visit(rows.body, [&](const Expr& other) {
+      if (other->op != Op::kLoad || other->buffer != load->buffer || !found.empty()) return;
+      const std::vector<Var> of_rows = VarsOf(other, rows.axes.size());
+      for (const Var& axis : rows.axes) {
+        const auto at = std::find(of_rows.begin(), of_rows.end(), axis);
+        if (at != of_rows.end()) found.push_back(own[static_cast<size_t>(at - of_rows.begin())]);
+      }
+      if (found.size() != rows.axes.size()) found.clear();
+    });
+  });
+  return found;
+}
+
+// The same of a reduction whose own axes stand among those that number rows, as a channel's does
+// between those of images and of their pixels: with these, in the rows' order. It reduces all of
+// each row.
+std::optional<std::vector<std::string>> AxesAmongRows(const Stage& reduction, const Stage& rows) {
+  const std::vector<Var> vars = VarsAlongRows(reduction, rows);
+  if (vars.empty() || reduction.axes.size() + reduction.reduce_axes.size() != vars.size() ||
+      !IsReducedOver(reduction, vars.back())) {
+    return std::nullopt;
+  }
+  std::vector<std::string> axes;
+  std::vector<Var> own, reduced;
+  for (size_t a = 0; a + 1 < vars.size(); ++a) {
+    axes.push_back(vars[a]->name);
+    (IsReducedOver(reduction, vars[a]) ? reduced : own).push_back(vars[a]);
+  }
+  reduced.push_back(vars.back());
+  const bool in_order = own == reduction.axes && reduced == reduction.reduce_axes;
+  const bool are_first = std::equal(own.begin(), own.end(), vars.begin());
+  return in_order && !are_first ? std::optional(axes) : std::nullopt;
+}
+
 }  // namespace
 
 std::string NameOfRows(const std::string& stage) { return absl::StrCat(stage, ".rows"); }
@@ -94,18 +150,34 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithRowsFirst(
     const TensorProgram& program, const std::string& name, const std::vector<std::string>& axes) {
   HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
   const Stage& stage = program.stages[number];
-  Stage rows{.axes = LongAxes(stage.axes), .combiner = stage.combiner};
+  const auto is_named = [&](const Var& axis) {
+    return std::find(axes.begin(), axes.end(), axis->name) != axes.end();
+  };
+  Stage rows{.combiner = stage.combiner};
+  std::vector<Var> named;  // of its own, those that stand among the rows
+  for (const Var& axis : LongAxes(stage.axes)) {
+    (is_named(axis) ? named : rows.axes).push_back(axis);
+  }
   Stage result = stage;
   result.reduce_axes.clear();
   for (const Var& axis : stage.reduce_axes) {
-    const bool is_next =
-        result.reduce_axes.size() < axes.size() && axes[result.reduce_axes.size()] == axis->name;
-    if (is_next) rows.axes.push_back(axis);
-    (is_next ? result.reduce_axes : rows.reduce_axes).push_back(axis);
+    (is_named(axis) ? result.reduce_axes : rows.reduce_axes).push_back(axis);
   }
-  if (axes.empty() || result.reduce_axes.size() != axes.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " does not reduce over [",
-                                                   absl::StrJoin(axes, ", "), "], in this order"));
+  auto own = named.begin();
+  auto reduced = result.reduce_axes.begin();
+  for (const std::string& axis : axes) {
+    if (own != named.end() && (*own)->name == axis) {
+      rows.axes.push_back(*own++);
+    } else if (reduced != result.reduce_axes.end() && (*reduced)->name == axis) {
+      rows.axes.push_back(*reduced++);
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " does not reduce over [", absl::StrJoin(axes, ", "), "], in this order"));
+    }
+  }
+  if (result.reduce_axes.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " reduces over none of [", absl::StrJoin(axes, ", "), "]"));
   }
   if (rows.reduce_axes.empty()) rows.combiner = Combiner::kNone;
   std::vector<int64_t> shape;
@@ -148,7 +220,9 @@ std::vector<RowsFirst> ReductionsBesideRows(const TensorProgram& program) {
     const bool have_common = std::any_of(own.begin(), own.end(), [&](const Buffer* tensor) {
       return tensor->elements > 1 && of_rows.contains(tensor);
     });
-    auto axes = have_common ? AxesOfRows(stage, *rows) : std::nullopt;
+    if (!have_common) continue;
+    auto axes = AxesAmongRows(stage, *rows);
+    if (!axes) axes = AxesOfRows(stage, *rows);
     if (axes.has_value()) found.push_back({stage.name(), *std::move(axes)});
   }
   return found;

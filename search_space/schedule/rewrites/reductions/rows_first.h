@@ -26,17 +26,19 @@ struct RowsFirst {
 // The program in which stage `name`, S[a] = combiner(i, k) e, is for the reduced axes i
 //   S.rows[a, i] = combiner(k) e      or, where nothing else is reduced, e
 //   S[a]         = combiner(i) S.rows[a, i]
-// without those of its own axes that have one element.
+// without those of its own axes that have one element. Of its own axes those that `axes` name stand
+// where these do, the others in front.
 // InvalidArgument where there is no such stage, or `axes` are none of its reduced axes in their
-// order.
+// order, and of its own in theirs.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithRowsFirst(
     const TensorProgram& program, const std::string& name, const std::vector<std::string>& axes);
 // What the results of the rows are called.
 std::string NameOfRows(const std::string& stage);
 
 // The reductions that are worth it: over all rows of the largest output that is computed
-// elementwise along rows, or all of its elements, which that does not depend on, and of something
-// that both read. By one pass over the rows both are computed.
+// elementwise along rows, or all of its elements, or over all rows of each of its channels, which
+// that does not depend on, and of something that both read. By one pass over the rows both are
+// computed.
 std::vector<RowsFirst> ReductionsBesideRows(const TensorProgram& program);
 
 }  // namespace heddle::search_space

@@ -57,6 +57,12 @@ op moments(m, n) {
   out N[a: 1] = sum(i: m, k: n) abs(X[i, k] - S[0] / 64)
   out G[i: m, k: n] = 2 * X[i, k]
 }
+op channels(n, c, h, w) {
+  in X[n, c, h, w], T[n, c, h, w], S[c]
+  out G[z: n, p: c, y: h, x: w] = T[z, p, y, x] * S[p]
+  out B[p: c] = sum(z: n, y: h, x: w) G[z, p, y, x]
+  out D[p: c] = max(z: n, y: h, x: w) T[z, p, y, x] * X[z, p, y, x]
+}
 op of_a_rate(m, n) {
   in X[m, n], Z[m, n], R[1]
   out L[a: 1] = sum(i: m, k: n) Z[i, k] * R[0]
@@ -107,6 +113,11 @@ TEST(RowsFirstTest, AreThoseOverAllRowsOfAnOutput) {
   EXPECT_EQ(Worth("cross_entropy", "m=8,n=32"), "rows_first(L, [i])");
   EXPECT_EQ(Worth("of_batches", "z=3,m=8,n=32"), "rows_first(L, [i])");
   EXPECT_EQ(Worth("squares", "m=8,n=4"), "");  // short rows
+  // A channel's axis stands between those that number its rows, whatever their extents.
+  EXPECT_EQ(Worth("channels", "n=3,c=4,h=5,w=32"),
+            "rows_first(B, [z, p, y]) rows_first(D, [z, p, y])");
+  EXPECT_EQ(Worth("channels", "n=4,c=4,h=4,w=32"),
+            "rows_first(B, [z, p, y]) rows_first(D, [z, p, y])");
   EXPECT_EQ(Worth("needed", "m=8,n=32"), "");
   EXPECT_EQ(Worth("columns", "m=32,n=32"), "");
   EXPECT_EQ(Worth("of_others", "m=8,n=32"), "");
@@ -134,6 +145,7 @@ TEST(RowsFirstTest, OtherAxesAreRefused) {
   EXPECT_THAT(std::string(WithRowsFirst(*program, "L", {"k", "i"}).status().message()),
               HasSubstr("L does not reduce over [k, i], in this order"));
   EXPECT_FALSE(WithRowsFirst(*program, "L", {}).ok());
+  EXPECT_FALSE(WithRowsFirst(*Made("channels", "n=3,c=4,h=5,w=24"), "B", {"p"}).ok());
   EXPECT_FALSE(WithRowsFirst(*program, "G", {"i"}).ok());
 }
 
@@ -143,7 +155,8 @@ TEST(RowsFirstTest, OneKernelComputesBothAndAnotherWhatIsLeft) {
                                   {"of_batches", "z=3,m=20,n=64"},
                                   {"read_again", "m=40,n=64"},
                                   {"reduced_again", "m=40,n=64"},
-                                  {"moments", "m=40,n=64"}}) {
+                                  {"moments", "m=40,n=64"},
+                                  {"channels", "n=3,c=4,h=5,w=24"}}) {
     const auto program = Made(op, shape);
     const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
     const TensorValues inputs = IntegerInputs(*program);

@@ -1,0 +1,171 @@
+// Reductions over the rows of which a kernel makes something else: in one pass, beside it.
+#include "search_space/sketch/kernels/beside_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "search_space/lower/lower.h"
+#include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
+#include "tests/search_space/drawn_points.h"
+#include "tests/search_space/products.h"
+
+namespace heddle::search_space::beside_rows_test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kOperators = R"(
+op norm(m, n) {
+  in X[m, n], G[m, n], W[n], R[m]
+  A[i: m] = sum(j: n) G[i, j] * W[j] * X[i, j]
+  out DX[i: m, j: n] = R[i] * (G[i, j] * W[j] - X[i, j] * A[i])
+  out DW[j: n] = sum(i: m) G[i, j] * X[i, j] * R[i]
+  out DB[j: n] = sum(i: m) G[i, j]
+}
+op activation(m, n) {
+  in X[m, n], G[m, n], B[n]
+  out DX[i: m, j: n] = select(X[i, j] + B[j] > 0, G[i, j], 0)
+  out DB[j: n] = sum(i: m) DX[i, j]
+}
+op heads(m, h, d) {
+  in X[m, h, d], G[m, h, d]
+  A[i: m, p: h] = sum(x: d) X[i, p, x]
+  out Y[i: m, p: h, x: d] = X[i, p, x] * A[i, p]
+  out Z[i: m, p: h, x: d] = X[i, p, x] - A[i, p]
+  out S[x: d] = sum(i: m, p: h) G[i, p, x] * A[i, p] * X[i, p, x]
+  out T[x: d] = max(i: m, p: h) X[i, p, x]
+}
+op batches(b, s, d) {
+  in X[b, s, d], C[b, d]
+  out Y[z: b, i: s, x: d] = X[z, i, x] * C[z, x]
+  out T[z: b, x: d] = sum(i: s) X[z, i, x]
+}
+op sum_first(m, n) {
+  in X[m, n]
+  S[j: n] = sum(i: m) X[i, j]
+  out D[j: n] = 2 * S[j]
+  out Y[i: m, j: n] = X[i, j] * 2
+}
+op needed(m, n) {
+  in X[m, n]
+  S[j: n] = sum(i: m) X[i, j]
+  out Y[i: m, j: n] = X[i, j] - S[j] / m
+}
+op of_others(m, n) {
+  in X[m, n], Z[m, n]
+  out Y[i: m, j: n] = X[i, j] * 2
+  out S[j: n] = sum(i: m) Z[i, j]
+}
+op of_rows(m, n) {
+  in X[m, n]
+  out Y[i: m, j: n] = X[i, j] * 2
+  out S[i: m] = sum(j: n) X[i, j]
+}
+)";
+
+std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::string& shape,
+                                          DType type = DType::kFloat32) {
+  return InstantiatedFrom(kOperators, op, shape, type);
+}
+
+std::vector<std::string> Found(const std::string& op, const std::string& shape) {
+  std::vector<std::string> names;
+  for (const BufferRef& sum : SumsBesideRows(Schedule(Made(op, shape)))) {
+    names.push_back(sum->name);
+  }
+  return names;
+}
+
+TEST(BesideRowsTest, SumsOverTheRowsOfAnOutputThatDoesNotNeedThem) {
+  EXPECT_THAT(Found("norm", "m=40,n=32"), ElementsAre("DW.acc", "DB.acc"));
+  EXPECT_THAT(Found("activation", "m=40,n=32"), ElementsAre("DB.acc"));
+  EXPECT_THAT(Found("heads", "m=40,h=3,d=32"), ElementsAre("S.acc", "T.acc"));
+  EXPECT_THAT(Found("batches", "b=3,s=40,d=32"), ElementsAre("T.acc"));
+  EXPECT_THAT(Found("sum_first", "m=40,n=32"), ElementsAre("S"));
+  EXPECT_THAT(Found("needed", "m=40,n=32"), IsEmpty());
+  EXPECT_THAT(Found("of_others", "m=40,n=32"), IsEmpty());
+  EXPECT_THAT(Found("of_rows", "m=32,n=32"), IsEmpty());  // which lie along the other axis
+}
+
+// How many kernels read an input.
+int64_t Readers(const Program& lowered, const std::string& input) {
+  return std::count_if(lowered.kernels.begin(), lowered.kernels.end(), [&](const Kernel& k) {
+    return std::any_of(k.arguments.begin(), k.arguments.end(),
+                       [&](const BufferRef& b) { return b->name == input; });
+  });
+}
+
+struct Case {
+  const char *op, *shape;
+  DType type;
+  double error;  // rounded results beside those of float64
+};
+
+class BesideRows : public testing::TestWithParam<Case> {};
+
+TEST_P(BesideRows, OnePassOverTheRowsMakesBoth) {
+  const auto& [op, shape, type, error] = GetParam();
+  const auto program = Made(op, shape, type);
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  const TensorValues inputs = IntegerInputs(*program);
+  TensorValues expected = inputs;
+  EvaluateAll(*program, expected);
+  ForDrawnPoints(space, 6, BeginsWith("beside/rows"), inputs,
+                 [&](const Program& lowered, const TensorValues& got) {
+                   EXPECT_EQ(lowered.kernels.size(), 2);
+                   EXPECT_EQ(Readers(lowered, "X"), 1);
+                   ExpectOutputsNear(*program, expected, got, error);
+                 });
+}
+
+constexpr double kHalf = 1.0 / 128;  // of bfloat16, of what the reference does not round
+
+INSTANTIATE_TEST_SUITE_P(All, BesideRows,
+                         testing::Values(Case{"norm", "m=700,n=72", DType::kFloat32, 1e-5},
+                                         Case{"norm", "m=531,n=60", DType::kBFloat16, kHalf},
+                                         Case{"norm", "m=300,n=1030", DType::kFloat32, 1e-5},
+                                         Case{"activation", "m=601,n=72", DType::kFloat32, 1e-5},
+                                         Case{"activation", "m=1100,n=32", DType::kBFloat16, kHalf},
+                                         Case{"heads", "m=113,h=5,d=40", DType::kFloat32, 1e-5},
+                                         Case{"batches", "b=4,s=256,d=48", DType::kFloat32, 1e-5},
+                                         Case{"sum_first", "m=600,n=32", DType::kFloat32, 1e-5}),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.op, "_", info.index);
+                         });
+
+// Loops that do not give each block the rows of one part, and each thread rows outside of columns,
+// are refused when they are lowered.
+TEST(BesideRowsTest, PartsAreOfWholeBlocks) {
+  const auto lowered = [](int rows, const char* order) {
+    Schedule schedule(Made("activation", "m=32,n=32"));
+    const auto steps = ParseSteps(
+        absl::StrCat("compute_inline(DX)\nreduce_beside(DB.acc, DX, [j, i], ", rows, R"(, 1)
+split(DX, i, [4])
+split(DX, j, [2])
+reorder(DX, )",
+                     order, R"()
+bind(DX, i.0, block)
+bind(DX, j.0, thread)
+set_scope(DB.acc, local)
+compute_at(DB.acc, DB, j)
+)"));
+    EXPECT_TRUE(Apply(*steps, schedule).ok());
+    return std::string(Lower(schedule).status().message());
+  };
+  EXPECT_EQ(lowered(4, "[i.0, j.0, i.1, j.1]"), "");
+  EXPECT_THAT(lowered(8, "[i.0, j.0, i.1, j.1]"), HasSubstr("DB.acc.parts is of 8 rows of one"));
+  EXPECT_THAT(lowered(4, "[i.0, j.0, j.1, i.1]"), HasSubstr("all of its columns for one row"));
+}
+
+}  // namespace
+}  // namespace heddle::search_space::beside_rows_test

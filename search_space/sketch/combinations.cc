@@ -124,7 +124,8 @@ std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& tar
     if (shape.kernels[k].fused) {
       for (const SketchRule* rule :
            {&kChainRule, &kRollingRule, &kWarpgroupRollingRule, &kMatrixRowPartsRule,
-            &kWarpgroupRowPartsRule, &kMatrixPlacesRule, &kWarpgroupPlacesRule, &kSitesRule}) {
+            &kWarpgroupRowPartsRule, &kMatrixPlacesRule, &kWarpgroupPlacesRule, &kMatrixReducedRule,
+            &kWarpgroupReducedRule, &kSitesRule}) {
         if (auto chain = PlanOf(*rule, shape, shape.kernels[k], target)) {
           made.push_back(*std::move(chain));
         }

@@ -119,6 +119,33 @@ void AddPlaces(const std::shared_ptr<const TensorProgram>& program, const Target
   AddMerged(program, steps, partition, "places/", target, sketches);
 }
 
+void AddReduced(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                std::vector<Sketch>& sketches) {
+  if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;
+  const Schedule schedule(program);
+  Partition partition;
+  for (const Stage& product : program->stages) {
+    if (product.combiner != Combiner::kSum || product.is_output || product.axes.size() < 3)
+      continue;
+    // What is computed of its elements is what its kernel would store.
+    std::string stored = product.name();
+    std::optional<int> reader = schedule.OnlyReaderOf(product.tensor.get());
+    while (reader && !schedule.stage(*reader).is_reduction() &&
+           !schedule.stage(*reader).is_output) {
+      stored = schedule.stage(*reader).name();
+      reader = schedule.OnlyReaderOf(schedule.stage(*reader).tensor.get());
+    }
+    if (!reader) continue;
+    const ScheduledStage& reduction = schedule.stage(*reader);
+    if (reduction.is_reduction() && reduction.reduce_axes.size() == 1 &&
+        reduction.axes.size() + 1 == product.axes.size()) {
+      partition.merged.insert(stored);
+    }
+  }
+  if (partition.merged.empty()) return;
+  AddMerged(program, {}, partition, "reduced/", target, sketches);
+}
+
 void AddWholeRows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                   std::vector<Sketch>& sketches) {
   if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;

@@ -534,6 +534,7 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   AddRecomputed(program, target, sketches);
   AddPlaces(program, target, sketches);
   AddWholeRows(program, target, sketches);
+  AddReduced(program, target, sketches);
   AddOwnStages(program, target, sketches);
   AddRowsFirst(program, target, sketches);
   AddBeside(program, target, sketches);

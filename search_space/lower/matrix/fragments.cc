@@ -13,6 +13,7 @@
 #include "search_space/schedule/copies/in_flight.h"
 #include "search_space/schedule/copies/pipeline.h"
 #include "search_space/schedule/matrix/fragment.h"
+#include "search_space/schedule/matrix/tensorize.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/schedule/storage/storage_layout.h"
 
@@ -148,6 +149,16 @@ Expr ValueAt(KernelContext& context, const ScheduledStage& stage, const Expr& va
                  assumptions);
 }
 
+// A reduction's term with loop variables for what it reduces over.
+Expr AtReduceLoops(const ScheduledStage& stage) {
+  return Substitute(stage.body, [&](const Var& v) -> Expr {
+    for (size_t i = 0; i < stage.reduce_axes.size(); ++i) {
+      if (stage.reduce_axes[i] == v) return stage.values[stage.axes.size() + i];
+    }
+    return nullptr;
+  });
+}
+
 // As EmitLoadMatrix, each lane the elements of its own one after another, of neighbours as many as
 // it holds at once: what is computed, and where columns lie one behind the other and blocks cannot
 // be transposed.
@@ -192,6 +203,11 @@ Stmt EmitLoadElements(KernelContext& context, int s, const Assumptions& assumpti
     const Expr part = PartOf(from[0], Load(held, {At(packed)}));
     const Stmt store = of_element(Store(storage.buffer, to, Cast(kPartType, part)));
     return ForAll(vars, Alloc(held, Seq({hold, ForAll(parts, store)})));
+  }
+  if (here.is_reduction()) {
+    const Expr term = ValueAt(context, here, AtReduceLoops(here), from, assumptions);
+    const Expr sum = Combine(here.combiner, Load(storage.buffer, to), term);
+    return ForAll(vars, of_element(Store(storage.buffer, to, sum)));
   }
   Expr value = ValueAt(context, here, here.body, from, assumptions);
   // What is copied from inputs may have more digits, which products would cut off.
@@ -250,6 +266,10 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
   return ForAll(vars, LoadMatrix(storage.buffer, std::move(to), load, blocks, !*in_rows));
 }
 
+Stmt EmitReduceElements(KernelContext& context, int s, const Assumptions& assumptions) {
+  return EmitLoadElements(context, s, assumptions);
+}
+
 Stmt EmitInitFragment(KernelContext& context, int s) {
   const ScheduledStage& here = context.stage(s);
   const BufferRef& buffer = context.storage.at(s).buffer;
@@ -264,7 +284,8 @@ Stmt EmitInitFragment(KernelContext& context, int s) {
 
 bool MultipliesInBackground(const ScheduledStage& s) {
   const auto* fragment = s.Note<Fragment>();
-  return fragment != nullptr && s.is_reduction() && ShapeOf(fragment->instruction).in_shared;
+  return fragment != nullptr && s.Note<Tensorize>() != nullptr &&
+         ShapeOf(fragment->instruction).in_shared;
 }
 
 bool WaitsForGroups(const KernelContext& context, int s) {

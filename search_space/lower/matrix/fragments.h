@@ -11,6 +11,10 @@ namespace heddle::search_space {
 // what the thread holds.
 Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumptions);
 
+// Takes one term of each of this thread's elements of fragment `s`, which is no product, into what
+// it has of these: the term of this iteration of the loops over what it reduces.
+Stmt EmitReduceElements(KernelContext& context, int s, const Assumptions& assumptions);
+
 // Sets this thread's elements of fragment `s` to the identity of what they add up.
 Stmt EmitInitFragment(KernelContext& context, int s);
 

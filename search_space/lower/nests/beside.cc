@@ -46,7 +46,7 @@ ExprList PlaceOf(const std::vector<Var>& loops) {
   return place;
 }
 
-// Columns come inside rows, and are the same of all groups.
+// Columns come inside rows, and are the same of all groups, each of which has rows of its own.
 bool HasRowsOutside(const KernelContext& context, const ScheduledStage& nest, size_t depth,
                     int64_t groups) {
   const std::vector<Var> columns = ColumnLoops(nest, depth);
@@ -62,9 +62,14 @@ bool HasRowsOutside(const KernelContext& context, const ScheduledStage& nest, si
   if (threads % groups != 0) return false;
   const Var group = MakeVar("group", groups), place = MakeVar("place", threads / groups);
   const Expr number = VarExpr(group) * Int(threads / groups) + VarExpr(place);
-  const Expr column = Simplify(Substitute(
-      ColumnOf(nest), [&](const Var& v) { return v == context.thread ? number : nullptr; }));
-  return !MentionsAny(column, {group.get()});
+  const auto at = [&](const Expr& e) {
+    return Simplify(
+        Substitute(e, [&](const Var& v) { return v == context.thread ? number : nullptr; }));
+  };
+  const bool are_rows_of_groups =
+      std::all_of(nest.values.begin(), nest.values.end() - 1,
+                  [&](const Expr& row) { return !MentionsAny(at(row), {place.get()}); });
+  return are_rows_of_groups && !MentionsAny(at(ColumnOf(nest)), {group.get()});
 }
 
 // Which part of the rows the block has; null where blocks have not one part each.

@@ -271,6 +271,16 @@ Stmt EmitAttached(KernelContext& context, int a, bool rolls, const Carried& carr
 // What stands inside one loop: attached stages, then the rest of the nest.
 Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& carried);
 
+// Is it a fragment that reduces what instructions have multiplied, of which only loops over its
+// elements are left? These are each lane's own.
+bool ReducesElements(const ScheduledStage& stage, size_t depth) {
+  const auto left = stage.loops.begin() + static_cast<std::ptrdiff_t>(depth);
+  const auto reduces = [](const Loop& l) { return l.reduce; };
+  return stage.Note<Fragment>() != nullptr && stage.is_reduction() &&
+         stage.Note<Tensorize>() == nullptr && std::any_of(stage.loops.begin(), left, reduces) &&
+         std::none_of(left, stage.loops.end(), reduces);
+}
+
 // The loops of stage `s` from `depth` on, around its computation.
 Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
   const ScheduledStage& here = context.stage(s);
@@ -292,6 +302,12 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
     }
     const Stmt multiply = EmitMatrixMultiply(context, s);
     return depth == GroupDepth(context, s) ? EmitGroup(context, s, multiply) : multiply;
+  }
+  if (ReducesElements(here, depth)) {
+    if (!carried.guards.empty()) {
+      return context.Fail(absl::StrCat("the terms of ", here.name(), " end inside a loop"));
+    }
+    return EmitReduceElements(context, s, carried.assumptions);
   }
   if (here.Note<Fragment>() != nullptr && depth == here.loops.size()) {
     return context.Fail(absl::StrCat("fragment ", here.name(),

@@ -22,8 +22,7 @@ absl::Status Fragment::CheckAt(const Schedule& schedule, const ScheduledStage& h
   const MatrixShape& shape = ShapeOf(instruction);
   const DType type = here.tensor->dtype;
   if (operand == MatrixOperand::kD) {
-    const bool is_sum = here.combiner == Combiner::kSum;
-    if ((here.is_reduction() && !is_sum) || type != shape.result) {
+    if (type != shape.result) {
       return Refuse(absl::StrCat(shape.name, " adds up sums of ", NameOf(shape.result),
                                  ", beside which elements of that type may lie; ", stage,
                                  " is neither"));

@@ -13,6 +13,9 @@ absl::Status Tensorize::CheckAt(const Schedule& /*schedule*/, const ScheduledSta
                                " is not one"));
   }
   const MatrixShape& shape = ShapeOf(fragment->instruction);
+  if (here.combiner != Combiner::kSum) {
+    return Refuse(absl::StrCat(shape.name, " adds up products; ", stage, " is no sum"));
+  }
   const std::string* names[] = {&m, &n, &k};
   const int64_t extents[] = {shape.m, shape.n, shape.k};
   for (size_t i = 0; i < 3; ++i) {

@@ -23,6 +23,10 @@ std::vector<bool> Behind(const Schedule& schedule, const ScheduledStage& stage) 
   return behind;
 }
 
+std::string NameOfParts(const ScheduledStage& whole) {
+  return absl::StrCat(whole.name(), ".parts");
+}
+
 // How the rows of a stage lie among those of its leader: `outer` times, by its own axes but the
 // last, `rows` that it reduces.
 struct RowsOfStage {
@@ -51,12 +55,29 @@ absl::StatusOr<RowsOfStage> FindRows(const ReduceBeside& step, const ScheduledSt
     }
     if (!is_column) (i < own ? found.outer : found.rows) *= axis->extent;
   }
-  if (step.rows < 1 || step.groups < 1 || step.rows % step.groups != 0 ||
+  if (step.rows < 1 || step.rows > found.rows || step.groups < 1 || step.rows % step.groups != 0 ||
       (found.outer > 1 && found.rows % step.rows != 0)) {
     return refuse(absl::StrCat(step.rows, " of ", found.rows, " rows for ", step.groups,
                                " groups are no equal parts"));
   }
   return found;
+}
+
+// Do the terms read what the leader's nest computes at their own element alone, and nothing that is
+// made of it? Others are of other threads, or not there yet.
+bool ReadsOwnAlone(const Schedule& schedule, const Expr& term, const ScheduledStage& leader,
+                   const std::vector<bool>& behind_leader) {
+  bool own = true;
+  Visit(term, [&](const Expr& load) {
+    const int read = load->op == Op::kLoad ? schedule.FindStage(load->buffer.get()) : -1;
+    if (read < 0 || !behind_leader[static_cast<size_t>(read)]) return;
+    const ScheduledStage& stage = schedule.stage(read);
+    own = own && &schedule.NestOf(stage) == &leader;
+    for (size_t d = 0; own && d < stage.axes.size(); ++d) {
+      own = load->args[d]->op == Op::kVar && load->args[d]->var == stage.axes[d];
+    }
+  });
+  return own;
 }
 
 }  // namespace
@@ -110,6 +131,16 @@ absl::Status ReduceBeside::ApplyTo(ScheduleEditor& editor) const {
     }
     return nullptr;
   };
+  const std::vector<bool> behind_leader = Behind(schedule, *nest);
+  for (const ScheduledStage* whole : schedule.Together(*here)) {
+    if (schedule.FindStage(NameOfParts(*whole)) >= 0) {
+      return Refuse(absl::StrCat(whole->name(), " has parts already"));
+    }
+    if (!ReadsOwnAlone(schedule, Substitute(whole->body, in_leader), *nest, behind_leader)) {
+      return Refuse(absl::StrCat(whole->name(), " reads what is made of ", leader,
+                                 " at another element than its own, or through other stages"));
+    }
+  }
   std::vector<ScheduledStage> made;
   std::vector<ScheduledStage*> wholes;
   for (ScheduledStage& s : editor.stages()) {
@@ -121,8 +152,8 @@ absl::Status ReduceBeside::ApplyTo(ScheduleEditor& editor) const {
                          MakeVar(column->name, column->extent)},
                 .combiner = whole->combiner,
                 .body = Substitute(whole->body, in_leader)};
-    parts.tensor = MakeBuffer(absl::StrCat(whole->name(), ".parts"), whole->tensor->dtype,
-                              Scope::kGlobal, {parts.axes[0]->extent, column->extent});
+    parts.tensor = MakeBuffer(NameOfParts(*whole), whole->tensor->dtype, Scope::kGlobal,
+                              {parts.axes[0]->extent, column->extent});
     ScheduledStage& stage_of_parts = made.emplace_back(MakeScheduledStage(parts));
     stage_of_parts.leader = nest->tensor;
     stage_of_parts.loops.clear();
@@ -132,16 +163,20 @@ absl::Status ReduceBeside::ApplyTo(ScheduleEditor& editor) const {
   }
   for (ScheduledStage* whole : wholes) whole->reduce_axes = {part};
   ResetLoops(*here);
-  // The leader and what it reads come first.
-  std::vector<int> order;
-  for (const bool second : {false, true}) {
-    for (size_t i = 0; i < behind.size(); ++i) {
-      if (behind[i] == second) order.push_back(static_cast<int>(i));
-    }
+  // What is made of neither, the leader and what it computes, the parts, and all others.
+  std::vector<int> first, leaders, others;
+  for (size_t i = 0; i < behind.size(); ++i) {
+    const bool is_leader = &schedule.NestOf(schedule.stages()[i]) == nest;
+    (is_leader                       ? leaders
+     : behind[i] || behind_leader[i] ? others
+                                     : first)
+        .push_back(static_cast<int>(i));
   }
-  const auto first = std::count(behind.begin(), behind.end(), false);
-  editor.Permute(order);
-  editor.Insert(static_cast<int>(first), std::move(made));
+  first.insert(first.end(), leaders.begin(), leaders.end());
+  const auto place = static_cast<int>(first.size());
+  first.insert(first.end(), others.begin(), others.end());
+  editor.Permute(first);
+  editor.Insert(place, std::move(made));
   return absl::OkStatus();
 }
 

@@ -67,8 +67,7 @@ class ShapeFinder {
     const std::vector<BufferRef> sums = SumsBesideRows(schedule_);
     for (const BufferRef& sum : sums) behind_.insert(sum.get());
     FindBehind({});
-    KeepReadBySums(sums);
-    if (sums.empty() || !FuseFront({}) || !MergeSums(sums)) return;
+    if (sums.empty() || !KeepReadBySums(sums) || !FuseFront({}) || !MergeSums(sums)) return;
     AddFrontKernel();
     FindKernelsBehind();
     std::vector<KernelShape>& kernels = shape_.kernels;
@@ -132,20 +131,26 @@ class ShapeFinder {
     }
   }
 
-  // Outputs that sums read, too, are computed for both at once.
-  void KeepReadBySums(const std::vector<BufferRef>& sums) {
+  // Outputs that sums read, too, are computed for both at once. False where others behind the sums
+  // read one: these would wait for what only the kernel has.
+  bool KeepReadBySums(const std::vector<BufferRef>& sums) {
     std::vector<std::string> outputs;
     for (const ScheduledStage& s : schedule_.stages()) {
+      if (!s.is_output || IsBehind(s)) continue;
       const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
-      const bool is_read = std::any_of(readers.begin(), readers.end(), [&](int r) {
+      const auto is_sum = [&](int r) {
         return std::find(sums.begin(), sums.end(), stage(r).tensor) != sums.end();
-      });
-      if (is_read && s.is_output && !IsBehind(s)) outputs.push_back(s.name());
+      };
+      if (std::none_of(readers.begin(), readers.end(), is_sum)) continue;
+      const auto is_other = [&](int r) { return IsBehind(stage(r)) && !is_sum(r); };
+      if (std::any_of(readers.begin(), readers.end(), is_other)) return false;
+      outputs.push_back(s.name());
     }
     for (const std::string& output : outputs) {
       const Step step = CacheWrite{output, Scope::kLocal};
       if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
     }
+    return true;
   }
 
   // One kernel for what is left of sums of the same shape; false where one has no reader that is a

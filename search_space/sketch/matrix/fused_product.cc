@@ -50,7 +50,9 @@ class FusedProductFinder {
     found->may_stage = false;
     found->inlined = std::move(inlined);
     const bool fits = parts.reductions.empty() ? FindPlaces(product, *found)
-                                               : AddRows(product, std::move(parts), *found);
+                      : FindReduced(product, parts, *found)
+                          ? true
+                          : AddRows(product, std::move(parts), *found);
     return fits ? found : std::nullopt;
   }
 
@@ -92,6 +94,39 @@ class FusedProductFinder {
     }
     found.row_parts = std::move(parts);
     return true;
+  }
+
+  // The one reduction goes through an axis of the product that no tile has, and reads it at its own
+  // place along all others; so does the root read the reduction.
+  bool FindReduced(int product, const RowParts& parts, MatrixKernel& found) const {
+    if (parts.reductions.size() != 1 || found.kernel.makes_parts) return false;
+    const ScheduledStage& reduction = Computed(parts.reductions[0]);
+    const ScheduledStage& made = whole_.stage(product);
+    const ScheduledStage& root = whole_.stage(root_);
+    const std::optional<size_t> over = ColumnsOf(product, reduction);
+    if (!over || reduction.reduce_axes.size() != 1 || *over == found.factors[0].own ||
+        *over == found.factors[1].own || reduction.axes.size() + 1 != made.axes.size() ||
+        root.axes.size() != reduction.axes.size() ||
+        reduction.tensor->dtype != made.tensor->dtype) {
+      return false;
+    }
+    const auto reads_own = [](const ScheduledStage& reader, const BufferRef& read,
+                              const std::vector<Var>& at) {
+      bool own = true;
+      for (const Expr& load : LoadsIn(reader.body)) {
+        for (size_t d = 0; own && load->buffer == read && d < at.size(); ++d) {
+          own = load->args[d]->op == Op::kVar && load->args[d]->var == at[d] &&
+                at[d]->extent == read->shape[d];
+        }
+      }
+      return own;
+    };
+    std::vector<Var> at = reduction.axes;
+    at.insert(at.begin() + static_cast<std::ptrdiff_t>(*over), reduction.reduce_axes[0]);
+    found.over = over;
+    found.reduced = parts.reductions[0];
+    return reads_own(reduction, made.tensor, at) &&
+           reads_own(Computed({root.tensor}), reduction.tensor, Computed({root.tensor}).axes);
   }
 
   // The root's axes are the product's, as long as these, but for one that only one factor has,

@@ -20,7 +20,7 @@ int64_t MatrixTile::Grid() const {
   int64_t blocks = Blocks(0) * Blocks(1);
   for (size_t x = 0; x < kernel.kernel.axes.size(); ++x) {
     const bool tiled = x == kernel.factors[0].own || x == kernel.factors[1].own;
-    if (!tiled && x != kernel.places) blocks *= kernel.kernel.axes[x].extent;
+    if (!tiled && x != kernel.places && x != kernel.over) blocks *= kernel.kernel.axes[x].extent;
   }
   return blocks;
 }
@@ -150,8 +150,10 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
   }
   const int64_t most_threads = std::min(kMostThreads, k.target.max_threads_per_block);
   if (t.threads > most_threads) return k.TooMany(t.threads, "threads", most_threads);
-  if (t.accumulators > most_accumulators) {
-    return k.TooMany(t.accumulators, "accumulators", most_accumulators);
+  // What is reduced is held as well.
+  const int64_t accumulators = t.accumulators * (kernel_.over ? 2 : 1);
+  if (accumulators > most_accumulators) {
+    return k.TooMany(accumulators, "accumulators", most_accumulators);
   }
   if (t.shared_bytes > k.target.max_shared_bytes_per_block) {
     return k.TooMany(t.shared_bytes, "shared bytes", k.target.max_shared_bytes_per_block);
@@ -166,7 +168,8 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
   }
   const int64_t registers =
       std::min(k.target.max_registers_per_thread, k.target.registers_per_sm / (t.threads * blocks));
-  if (t.registers > registers) return k.TooMany(t.registers, "registers", registers);
+  const int64_t needed = t.registers + accumulators - t.accumulators;
+  if (needed > registers) return k.TooMany(needed, "registers", registers);
   return CheckGrid(t);
 }
 
@@ -196,7 +199,7 @@ absl::Status MatrixPlan::CheckGrid(const MatrixTile& t) const {
         absl::StrCat(grid * t.parts, " blocks need not stay: ", t.Resident(), " run at a time"));
   }
   const size_t outer = kernel_.row_parts ? kernel_.row_parts->rows : 0;
-  const size_t in_grid = k.axes.size() - (kernel_.places.has_value() ? 1 : 0);
+  const size_t in_grid = k.axes.size() - (kernel_.places || kernel_.over ? 1 : 0);
   const bool is_grid = in_grid == 2 && t.parts == 1 && t.Blocks(outer) % t.raster == 0;
   if (t.raster > 1 && !is_grid) return k.TooMany(t.raster, "rows of blocks in a group", 1);
   return absl::OkStatus();
@@ -371,13 +374,29 @@ void MatrixPlan::BindResult(ScheduleWriter& w, const MatrixTile& t, const Begun&
   if (kernel_.row_parts) ReduceRows(w, instruction, thread);
   if (!kernel_.StoresRowParts()) w.Vectorize(stored[0]);
 
+  const LoopRef around = kernel_.over ? ReduceElements(w, t, instruction, thread) : thread;
   w.SetScope(begun.sum, Scope::kLocal);
   const std::vector<Var> axes = Stage(w, begun.sum).axes;
   const size_t first = FirstAxis(axes.size());
   w.Fragment(begun.sum, instruction, MatrixOperand::kD,
              axes[first + kernel_.factors[t.a].own]->name,
              axes[first + kernel_.factors[1 - t.a].own]->name);
-  w.ComputeAt(begun.sum, thread);
+  w.ComputeAt(begun.sum, around);
+}
+
+// What reduces the product's elements, as these lie; returns the loop in which each is made anew.
+LoopRef MatrixPlan::ReduceElements(ScheduleWriter& w, const MatrixTile& t,
+                                   MatrixInstruction instruction, const LoopRef& thread) const {
+  const StageRef& reduced = *kernel_.reduced;
+  w.SetScope(reduced, Scope::kLocal);
+  const std::vector<Var> axes = Stage(w, reduced).axes;
+  const auto name_of = [&](size_t own) { return axes[own - (own > *kernel_.over ? 1 : 0)]->name; };
+  w.Fragment(reduced, instruction, MatrixOperand::kD, name_of(kernel_.factors[t.a].own),
+             name_of(kernel_.factors[1 - t.a].own));
+  w.ComputeAt(reduced, thread);
+  const LoopRef over = w.ReduceLoops(reduced)[0];
+  w.Reorder(Join({{over}, w.DataLoops(reduced)}));
+  return over;
 }
 
 MatrixPlan::DepthLoops MatrixPlan::SplitDepth(ScheduleWriter& w, const StageRef& sum, int64_t steps,

@@ -85,6 +85,10 @@ struct MatrixKernel {
   // Has what is stored that axis, too, as the halves of a rotary embedding? A thread stores the
   // elements at all places then.
   bool stores_places = false;
+  // What is stored in their place are reductions of the product's elements over an axis that no
+  // tile has, such as a sum over the heads of what their scores give: that stage, and the axis.
+  std::optional<StageRef> reduced;
+  std::optional<size_t> over;
   std::vector<BufferRef> inlined;
 
   // nullopt unless instructions of warps, or of warpgroups, can compute it on `target`.
@@ -96,14 +100,16 @@ struct MatrixKernel {
 
   DType Type() const { return factors[0].operand.dtype; }  // of both
   int64_t Extent(size_t factor) const { return kernel.axes[factors[factor].own].extent; }
-  bool StoresElements() const { return !row_parts.has_value() && !places.has_value(); }
+  bool StoresElements() const {
+    return !row_parts.has_value() && !places.has_value() && !over.has_value();
+  }
   bool StoresRowParts() const { return row_parts.has_value() && !row_parts->are_whole; }
   // Elements of the product for each that a thread stores.
   bool HasPlaces(size_t factor) const { return places && factors[factor].Has(*places); }
   int64_t Places() const { return places.has_value() ? kernel.axes[*places].extent : 1; }
   int64_t StoredPlaces() const { return stores_places ? Places() : 1; }
-  // Is it the axis of places, which what is stored does not have?
-  bool IsLost(size_t axis) const { return axis == places && !stores_places; }
+  // Is it the axis of places, or one that is reduced, which what is stored does not have?
+  bool IsLost(size_t axis) const { return axis == over || (axis == places && !stores_places); }
   int64_t Depth() const { return kernel.reduce_axes[depth].extent; }
   size_t DepthAxis() const { return kernel.axes.size() + depth; }
   int64_t Shared() const { return kernel.reduce_axes[shared_axis].extent; }
@@ -219,7 +225,8 @@ class MatrixPlan : public KernelPlan {
   size_t FirstAxis(size_t axes) const { return axes - kernel_.kernel.axes.size(); }
   // The same of the result's, which may have no places.
   size_t FirstResultAxis(size_t axes) const {
-    return FirstAxis(axes + (kernel_.places && kernel_.IsLost(*kernel_.places) ? 1 : 0));
+    const bool has_lost = kernel_.over || (kernel_.places && kernel_.IsLost(*kernel_.places));
+    return FirstAxis(axes + (has_lost ? 1 : 0));
   }
   // Of a sum: the loop over tiles of its terms, the one over the steps of a tile and the one over
   // the `terms` of a step. Other axes of the reduction are fused with the first, but that of parts.
@@ -239,11 +246,13 @@ class MatrixPlan : public KernelPlan {
   Result SplitRowParts(ScheduleWriter& w, const MatrixTile& t, const Begun& begun,
                        const std::vector<int64_t>& rows, const std::vector<int64_t>& cols) const;
   void ReduceRows(ScheduleWriter& w, MatrixInstruction instruction, const LoopRef& thread) const;
+  LoopRef ReduceElements(ScheduleWriter& w, const MatrixTile& t, MatrixInstruction instruction,
+                         const LoopRef& thread) const;
 };
 
 // What the threads that hold a product's elements store: these, or, in fused kernels, reductions of
-// rows, or what is made of the elements at all places of an axis.
-enum class Stored : uint8_t { kElements, kRowParts, kOfPlaces };
+// rows, what is made of the elements at all places of an axis, or reductions over one.
+enum class Stored : uint8_t { kElements, kRowParts, kOfPlaces, kReduced };
 
 // Makes such plans. Whether lanes hold what those of a fused kernel read is found out by writing
 // the simplest schedule.
@@ -254,8 +263,11 @@ std::unique_ptr<KernelPlan> PlanMatrix(const ProgramShape& shape, const KernelSh
   auto found = kIsFused ? MatrixKernel::FindFused(shape, kernel, target, Plan::kInWarpgroups)
                         : MatrixKernel::Find(shape, kernel, target, Plan::kInWarpgroups);
   if (!found.has_value()) return nullptr;
-  constexpr bool kIsOfRows = kStored == Stored::kRowParts;
-  if (kIsFused && found->row_parts.has_value() != kIsOfRows) return nullptr;
+  const Stored stored = found->row_parts ? Stored::kRowParts
+                        : found->places  ? Stored::kOfPlaces
+                        : found->over    ? Stored::kReduced
+                                         : Stored::kElements;
+  if (stored != kStored) return nullptr;
   auto plan = std::make_unique<Plan>(*std::move(found));
   if (kIsFused && !plan->IsWritable(shape.schedule)) return nullptr;
   return plan;

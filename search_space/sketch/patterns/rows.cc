@@ -39,6 +39,8 @@ class RowFinder {
         stages_(StagesOf(shape, kernel)) {
     rank_ = stage(root_).axes.size() - (kernel.beside.empty() ? 0 : 1);
     has_beside_ = !kernel.beside.empty();
+    has_all_ = std::all_of(kernel.reductions.begin(), kernel.reductions.end(),
+                           [&](int r) { return stages_.contains(r); });
     for (int s : stages_) {
       if (stage(s).is_reduction()) rank_ = std::min(rank_, stage(s).axes.size());
     }
@@ -59,7 +61,7 @@ class RowFinder {
     for (size_t a = 0; a < rank_; ++a) rows_.extents.push_back(RowAxis(root, a)->extent);
     rows_.has_column = HasColumn(root);
     InlineOthers();
-    if (has_beside_ && (!rows_.has_column || strided_)) return rows_;
+    if (has_beside_ && (!rows_.has_column || strided_ || !has_all_)) return rows_;
     rows_.ok = (stages_.size() > 1 || has_beside_) && AreRows() && IsWorthwhile();
     rows_.can_split = !strided_ && stages_.size() == 2 && !rows_.has_column;
     if (most_few_ > 0 && rows_.can_split) {
@@ -143,28 +145,18 @@ class RowFinder {
   const Var& RowAxis(const ScheduledStage& s, size_t a) const {
     return s.axes[HasColumn(s) && a >= ColumnAt(s) ? a + 1 : a];
   }
-  // Are the rows' axes those of each reduction only if the root's last but one is none of them?
-  // Then it stores results of rows, and nothing else.
+  // Does the root read reductions alone, along all of its axes but the last one but one?
   void FindResultsAxis() {
     const ScheduledStage& root = stage(root_);
     bool stores_results = !strided_ && !has_beside_ && HasColumn(root) && rank_ > 0;
     VisitLoads(root, [&](const Expr& load) {
-      stores_results = stores_results && stages_.contains(NestOf(load->buffer.get()));
+      stores_results = stores_results && stages_.contains(NestOf(load->buffer.get())) &&
+                       load->args.size() == rank_;
+      for (size_t a = 0; stores_results && a < rank_; ++a) {
+        stores_results = IsAxis(load->args[a], root.axes[a + 1 < rank_ ? a : a + 1]);
+      }
     });
-    if (!stores_results) return;
-    const auto are_rows = [&] {
-      return std::all_of(stages_.begin(), stages_.end(), [&](int i) {
-        const ScheduledStage& s = stage(i);
-        bool are = !s.is_reduction() || s.axes.size() == rank_;
-        for (size_t a = 0; are && s.is_reduction() && a < rank_; ++a) {
-          are = RowAxis(s, a)->extent == RowAxis(root, a)->extent;
-        }
-        return are;
-      });
-    };
-    if (are_rows()) return;
-    rows_.results_at = rank_ - 1;
-    if (!are_rows()) rows_.results_at.reset();
+    if (stores_results) rows_.results_at = rank_ - 1;
   }
   // The axis along which the stage walks its row; null when it does not.
   Var ColumnOf(const ScheduledStage& s) const {
@@ -502,6 +494,7 @@ class RowFinder {
   const bool units_;  // is 0 the index of an axis of extent 1? (kernels.h)
   const bool strided_;
   bool has_beside_ = false;  // is something reduced over the rows?
+  bool has_all_ = true;      // does what it computes read all of the kernel's reductions?
   std::set<int> stages_;
   size_t rank_ = 0;
   size_t innermost_ = 0;     // of the rows' axes the last one that is longer than 1

@@ -152,6 +152,7 @@ void WarpPlan::Write(ScheduleWriter& w, HoleValues values) const {
 
 const SketchRule kMatrixRule = MatrixRule<WarpPlan, Stored::kElements>("matrix");
 const SketchRule kMatrixRowPartsRule = MatrixRule<WarpPlan, Stored::kRowParts>("matrix_rows");
+const SketchRule kMatrixReducedRule = MatrixRule<WarpPlan, Stored::kReduced>("matrix_reduced");
 const SketchRule kMatrixPlacesRule = MatrixRule<WarpPlan, Stored::kOfPlaces>("matrix_places");
 
 }  // namespace heddle::search_space

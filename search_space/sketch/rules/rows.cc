@@ -144,7 +144,8 @@ class RowsPlan : public KernelPlan {
   }
   absl::Status CheckBeside(HoleValues v) const {
     const int64_t rows = RowsOfBlock(v), of_sum = rows_.rows_of_sum;
-    if (rows < kFewestTurns * v[rows_of_block_] || (Blocks(of_sum, 1) > 1 && of_sum % rows != 0)) {
+    if (rows < kFewestTurns * v[rows_of_block_] || rows > of_sum ||
+        (Blocks(of_sum, 1) > 1 && of_sum % rows != 0)) {
       return absl::ResourceExhaustedError(
           absl::StrCat(rows_.root.tensor->name, ": ", rows, " of ", of_sum, " rows a block"));
     }

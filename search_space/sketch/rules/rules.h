@@ -25,6 +25,8 @@ extern const SketchRule kMatrixRowPartsRule, kWarpgroupRowPartsRule;
 // The same two of products of which what is made of the elements at all places of an axis is
 // stored, such as of a gate and of what it opens.
 extern const SketchRule kMatrixPlacesRule, kWarpgroupPlacesRule;
+// Sums, maxima and the like of a product's elements over an axis that no tile has.
+extern const SketchRule kMatrixReducedRule, kWarpgroupReducedRule;
 // Rows reduced by groups of threads, several reductions in one kernel: softmax, layer norm, sums.
 extern const SketchRule kRowsRule;
 extern const SketchRule kFewRowsRule;  // for a few results, whatever they read

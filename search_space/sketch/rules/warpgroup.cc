@@ -110,14 +110,15 @@ class WarpgroupPlan : public MatrixPlan {
     return columns;
   }
   std::vector<int64_t> Pipelines() const {
-    if (!kernel_.IsCopied() && !kernel_.IsBoxed()) return {1};
+    if (!kernel_.IsCopied() && (!kernel_.IsBoxed() || kernel_.over)) return {1};
     return {2, 3, 4, 5, 6, 7, 8};
   }
   // What only bulk copies fetch in the background leaves no choice.
   std::vector<int64_t> BulkCopies() const {
     std::vector<int64_t> bulk;
-    if (!kernel_.IsBoxed() || kernel_.IsCopied()) bulk.push_back(0);
-    if (kernel_.IsBoxed()) bulk.push_back(1);
+    if (!kernel_.IsBoxed() || kernel_.IsCopied() || kernel_.over) bulk.push_back(0);
+    // A pipeline of these begins once in a kernel, or with each of its blocks' tiles.
+    if (kernel_.IsBoxed() && !kernel_.over) bulk.push_back(1);
     return bulk;
   }
 
@@ -145,7 +146,8 @@ class WarpgroupPlan : public MatrixPlan {
   // 1: the result is stored from shared memory.
   const HoleId staged_ = AddHole("staged", OnlyIf(kernel_.may_stage), 0);
   // 1: blocks compute one tile after another.
-  const HoleId persist_ = AddHole("persist", OnlyIf(kernel_.IsBoxed() && !kernel_.row_parts), 3);
+  const HoleId persist_ =
+      AddHole("persist", OnlyIf(kernel_.IsBoxed() && !kernel_.row_parts && !kernel_.over), 3);
 };
 
 void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
@@ -190,6 +192,8 @@ void WarpgroupPlan::Write(ScheduleWriter& w, HoleValues values) const {
 const SketchRule kWarpgroupRule = MatrixRule<WarpgroupPlan, Stored::kElements>("warpgroup");
 const SketchRule kWarpgroupRowPartsRule =
     MatrixRule<WarpgroupPlan, Stored::kRowParts>("warpgroup_rows");
+const SketchRule kWarpgroupReducedRule =
+    MatrixRule<WarpgroupPlan, Stored::kReduced>("warpgroup_reduced");
 const SketchRule kWarpgroupPlacesRule =
     MatrixRule<WarpgroupPlan, Stored::kOfPlaces>("warpgroup_places");
 

@@ -56,6 +56,26 @@ op sum_first(m, n) {
   out D[j: n] = 2 * S[j]
   out Y[i: m, j: n] = X[i, j] * 2
 }
+op made_later(m, n) {
+  in X[m, n], G[m, n]
+  out Y[i: m, j: n] = X[i, j] * 2
+  H[i: m, j: n] = abs(X[i, j]) * G[i, j]
+  T[i: m] = sum(j: n) G[i, j]
+  out S[j: n] = sum(i: m) H[i, j] * T[i]
+  out U[j: n] = max(i: m) H[i, j]
+}
+op read_again(m, n) {
+  in X[m, n]
+  out Y[i: m, j: n] = abs(X[i, j])
+  out S[j: n] = sum(i: m) Y[i, j] / m
+  out V[j: n] = sum(i: m) (Y[i, j] - S[j]) * (Y[i, j] - S[j])
+}
+op of_another_sum(m, n) {
+  in X[m, n], G[m, n]
+  C[j: n] = max(i: m) G[i, j]
+  out Y[i: m, j: n] = X[i, j] * 2
+  out S[j: n] = sum(i: m) X[i, j] * exp(-C[j])
+}
 op needed(m, n) {
   in X[m, n]
   S[j: n] = sum(i: m) X[i, j]
@@ -65,6 +85,11 @@ op of_others(m, n) {
   in X[m, n], Z[m, n]
   out Y[i: m, j: n] = X[i, j] * 2
   out S[j: n] = sum(i: m) Z[i, j]
+}
+op mirrored(m, n) {
+  in X[m, n]
+  out Y[i: m, j: n] = X[i, j] * 2
+  out S[j: n] = sum(i: m) Y[m - 1 - i, j]
 }
 op of_rows(m, n) {
   in X[m, n]
@@ -138,15 +163,41 @@ INSTANTIATE_TEST_SUITE_P(All, BesideRows,
                                          Case{"activation", "m=1100,n=32", DType::kBFloat16, kHalf},
                                          Case{"heads", "m=113,h=5,d=40", DType::kFloat32, 1e-5},
                                          Case{"batches", "b=4,s=256,d=48", DType::kFloat32, 1e-5},
+                                         Case{"made_later", "m=300,n=48", DType::kFloat32, 1e-5},
                                          Case{"sum_first", "m=600,n=32", DType::kFloat32, 1e-5}),
                          [](const auto& info) {
                            return absl::StrCat(info.param.op, "_", info.index);
                          });
 
+// Those of which another kernel needs what only the first one has, or that needs another one's.
+TEST(BesideRowsTest, OthersHaveKernelsOfTheirOwn) {
+  for (const char* op : {"read_again", "of_another_sum"}) {
+    const auto space = *SearchSpace::Create(Made(op, "m=300,n=48"), *FindTarget("h100"));
+    EXPECT_TRUE(DrawnPoints(space, 1, BeginsWith("beside/"), 1, 300).empty()) << op;
+  }
+}
+
+TEST(BesideRowsTest, StepsThatCannotBeAreRefused) {
+  const auto why = [](const char* op, const char* steps) {
+    Schedule schedule(Made(op, "m=32,n=32"));
+    return std::string(Apply(*ParseSteps(steps), schedule).message());
+  };
+  EXPECT_THAT(why("activation", "reduce_beside(DB.acc, DX, [i, j], 4, 1)"),
+              HasSubstr("axis j is not i, of the same extent, in the order of the leader's"));
+  EXPECT_THAT(why("activation", "reduce_beside(DB.acc, DX, [j, i], 33, 1)"),
+              HasSubstr("33 of 32 rows for 1 groups are no equal parts"));
+  EXPECT_THAT(why("activation", "reduce_beside(DB.acc, DX, [j, i], 6, 4)"),
+              HasSubstr("6 of 32 rows for 4 groups are no equal parts"));
+  EXPECT_THAT(why("needed", "reduce_beside(S.acc, Y, [j, i], 4, 1)"), HasSubstr("Y reads S"));
+  EXPECT_THAT(why("of_rows", "reduce_beside(S.acc, Y, [i, j], 4, 1)"), HasSubstr("is not"));
+  EXPECT_THAT(why("mirrored", "reduce_beside(S.acc, Y, [j, i], 4, 1)"),
+              HasSubstr("S.acc reads what is made of Y at another element than its own"));
+}
+
 // Loops that do not give each block the rows of one part, and each thread rows outside of columns,
 // are refused when they are lowered.
 TEST(BesideRowsTest, PartsAreOfWholeBlocks) {
-  const auto lowered = [](int rows, const char* order) {
+  const auto lowered = [](int rows, const char* order, const char* thread = "j.0") {
     Schedule schedule(Made("activation", "m=32,n=32"));
     const auto steps = ParseSteps(
         absl::StrCat("compute_inline(DX)\nreduce_beside(DB.acc, DX, [j, i], ", rows, R"(, 1)
@@ -155,7 +206,8 @@ split(DX, j, [2])
 reorder(DX, )",
                      order, R"()
 bind(DX, i.0, block)
-bind(DX, j.0, thread)
+bind(DX, )",
+                     thread, R"(, thread)
 set_scope(DB.acc, local)
 compute_at(DB.acc, DB, j)
 )"));
@@ -165,6 +217,8 @@ compute_at(DB.acc, DB, j)
   EXPECT_EQ(lowered(4, "[i.0, j.0, i.1, j.1]"), "");
   EXPECT_THAT(lowered(8, "[i.0, j.0, i.1, j.1]"), HasSubstr("DB.acc.parts is of 8 rows of one"));
   EXPECT_THAT(lowered(4, "[i.0, j.0, j.1, i.1]"), HasSubstr("all of its columns for one row"));
+  // Threads that have other rows are groups of their own.
+  EXPECT_THAT(lowered(4, "[i.0, i.1, j.0, j.1]", "i.1"), HasSubstr("groups of its threads"));
 }
 
 }  // namespace

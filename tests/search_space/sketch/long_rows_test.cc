@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
@@ -50,6 +51,18 @@ op log_sum_exp(n) {
   S[a: 1] = sum(j: n) exp(X[j] - M[a])
   out Y[a: 1]: float32 = M[a] + log(S[a])
 }
+op numbers(b, v) {
+  in X[b, v]: index(9)
+  M[z: b] = max(j: v) X[z, j]
+  S[z: b] = sum(j: v) exp(X[z, j] - M[z])
+  out Y[z: b]: float32 = M[z] + log(S[z])
+}
+op places(b, v, w) {
+  in X[b, v]: index(w), E[w]
+  M[z: b] = max(j: v) E[X[z, j]]
+  S[z: b] = sum(j: v) exp(E[X[z, j]] - M[z])
+  out Y[z: b]: float32 = M[z] + log(S[z])
+}
 op one_alone(b, v) {
   in X[b, v]
   out M[z: b] = max(j: v) X[z, j]
@@ -83,6 +96,9 @@ TEST(LongRowsTest, SeveralReductionsOfFewOfThem) {
   EXPECT_EQ(Worth("cross_entropy", "b=100,v=4096"), "X of 4096");
   EXPECT_EQ(Worth("log_sum_exp", "n=9000"), "X of 9000");
   EXPECT_EQ(Worth("left_alone", "b=3,v=9000"), "X of 9000");
+  EXPECT_EQ(Worth("numbers", "b=3,v=9001"), "X of 9001");
+  EXPECT_EQ(Worth("cross_entropy", "b=1,v=9000"), "X of 9000");
+  EXPECT_EQ(Worth("places", "b=3,v=9000,w=50"), "");  // has no copies
   EXPECT_EQ(Worth("cross_entropy", "b=101,v=4096"), "");
   EXPECT_EQ(Worth("cross_entropy", "b=100,v=4095"), "");
   EXPECT_EQ(Worth("one_alone", "b=3,v=9000"), "");
@@ -105,7 +121,7 @@ struct Case {
 
 class LongRows : public testing::TestWithParam<Case> {};
 
-// Some rows, and all of a part of others, are infinite, as where a mask leaves nothing.
+// All elements of some parts are infinite, as where a mask leaves nothing of them.
 TEST_P(LongRows, OnePassReducesAllParts) {
   const auto& [op, shape, type, readers] = GetParam();
   const auto program = Made(op, shape, type);
@@ -132,8 +148,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"left_alone", "b=2,v=9000", DType::kFloat32, 2}),
     [](const auto& info) { return info.param.op; });
 
-TEST(LongRowsTest, OfSeveralAxes) {
-  const auto program = Made("entropy", "s=2,b=2,v=8200");
+class OtherLongRows : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(OtherLongRows, ComputeTheirProgram) {
+  const auto program = Made(GetParam().first, GetParam().second);
   const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
   const TensorValues inputs = IntegerInputs(*program);
   TensorValues expected = inputs;
@@ -143,6 +161,13 @@ TEST(LongRowsTest, OfSeveralAxes) {
                    ExpectOutputsNear(*program, expected, got, 1e-5);
                  });
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, OtherLongRows,
+    testing::Values(std::pair("entropy", "s=2,b=2,v=8200"),
+                    std::pair("softmax_rows", "b=2,v=8192"),  // two parts of two results
+                    std::pair("numbers", "b=2,v=9001"), std::pair("cross_entropy", "b=1,v=9001")),
+    [](const auto& info) { return info.param.first; });
 
 }  // namespace
 }  // namespace heddle::search_space::long_rows_test

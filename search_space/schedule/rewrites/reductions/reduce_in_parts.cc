@@ -129,8 +129,9 @@ std::vector<Stage> Rewriter::SharedOf(int64_t columns) const {
   elements.tensor = TensorOf(NameOfPart(sum_.name()), elements.axes, sum_.tensor->dtype);
   elements.body = Load(sum_.tensor, std::move(at));
   if (rows_.RowLength() % columns != 0) {
-    elements.body =
-        Select(column < Int(rows_.RowLength()), elements.body, Float(0, elements.tensor->dtype));
+    const DType type = elements.body->type;
+    elements.body = Select(column < Int(rows_.RowLength()), elements.body,
+                           IsFloat(type) ? Float(0, type) : Int(0));
   }
   for (size_t n = 0; n < rows_.list.size(); ++n) {
     const bool is_asked = std::any_of(rows_.list.begin(), rows_.list.end(), [&](const auto& r) {
@@ -218,7 +219,9 @@ Stage Rewriter::WholeOf(size_t number, const BufferRef& parts) const {
   if (whole.reduce_axes.empty()) whole.combiner = Combiner::kNone;
   ExprList at;
   for (size_t a = 0; a < sum_.axes.size(); ++a) {
-    if (a != along_) at.push_back(VarExpr(reduction.vars[a]));
+    if (a == along_) continue;
+    const Var& own = reduction.vars[a];
+    at.push_back(own->extent == 1 && rows_.of_input ? Int(0) : VarExpr(own));
   }
   at.push_back(nullptr);  // the reduction's number
   at.push_back(is_one ? Int(0) : VarExpr(part));
@@ -296,6 +299,20 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Rewriter::Rewritten(int64_t
   return rewritten;
 }
 
+// Does a tensor's element say where another one is read?
+bool SaysWhere(const TensorProgram& program, const BufferRef& tensor) {
+  return std::any_of(program.stages.begin(), program.stages.end(), [&](const Stage& stage) {
+    bool says = false;
+    Visit(stage.body, [&](const Expr& load) {
+      if (load->op != Op::kLoad) return;
+      says = says || std::any_of(load->args.begin(), load->args.end(), [&](const Expr& index) {
+               return ReadsAny(index, {tensor.get()});
+             });
+    });
+    return says;
+  });
+}
+
 // An input as a stage of its elements.
 Stage ElementsOf(const BufferRef& input) {
   Stage elements{.tensor = input};
@@ -317,6 +334,13 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithReductionsInParts(
     return absl::InvalidArgumentError(
         absl::StrCat("parts have ", kFewestColumns, " to ", most, " columns, not ", columns));
   }
+  if (is_input && SaysWhere(program, *input)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " says where others are read, not through a copy"));
+  }
+  const bool is_done = std::any_of(program.stages.begin(), program.stages.end(),
+                                   [&](const Stage& s) { return s.name() == NameOfParts(name); });
+  if (is_done) return absl::InvalidArgumentError(absl::StrCat(name, " has parts already"));
   Stage elements;
   const Stage* sum = &elements;
   if (is_input) {
@@ -336,7 +360,7 @@ std::optional<ReducedRows> LongRowsWorthReducingInParts(const TensorProgram& pro
   for (const BufferRef& input : program.inputs) {
     const Stage elements = ElementsOf(input);
     const auto rows = FindRowReductions(program, elements);
-    if (!rows.ok() || rows->along + 1 != elements.axes.size() ||
+    if (!rows.ok() || SaysWhere(program, input) || rows->along + 1 != elements.axes.size() ||
         rows->RowLength() < kShortestLongRow || input->elements / rows->RowLength() > most_rows) {
       continue;
     }

@@ -169,6 +169,12 @@ absl::Status Finder::FindVars(RowReduction& reduction) const {
     if (node->op != Op::kLoad || node->buffer != sum_.tensor || !is_own) return;
     std::vector<Var> vars;
     for (const Expr& index : node->args) {
+      // The one element of an input's dimension of extent 1.
+      const Var& axis = sum_.axes[vars.size()];
+      if (found_.of_input && axis->extent == 1 && IsInt(index, 0)) {
+        vars.push_back(axis);
+        continue;
+      }
       is_own = is_own && index->op == Op::kVar &&
                std::find(vars.begin(), vars.end(), index->var) == vars.end();
       if (is_own) vars.push_back(index->var);

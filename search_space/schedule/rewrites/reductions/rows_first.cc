@@ -150,6 +150,9 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithRowsFirst(
     const TensorProgram& program, const std::string& name, const std::vector<std::string>& axes) {
   HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
   const Stage& stage = program.stages[number];
+  const bool is_done = std::any_of(program.stages.begin(), program.stages.end(),
+                                   [&](const Stage& s) { return s.name() == NameOfRows(name); });
+  if (is_done) return absl::InvalidArgumentError(absl::StrCat(name, " reduces rows first already"));
   const auto is_named = [&](const Var& axis) {
     return std::find(axes.begin(), axes.end(), axis->name) != axes.end();
   };

@@ -273,10 +273,17 @@ Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& ca
 
 // Is it a fragment that reduces what instructions have multiplied, of which only loops over its
 // elements are left? These are each lane's own.
-bool ReducesElements(const ScheduledStage& stage, size_t depth) {
+bool ReducesElements(const KernelContext& context, const ScheduledStage& stage, size_t depth) {
+  bool reads_products = false;
+  Visit(stage.body, [&](const Expr& load) {
+    if (load->op != Op::kLoad) return;
+    const int read = context.schedule.FindStage(load->buffer.get());
+    reads_products =
+        reads_products || (read >= 0 && context.stage(read).Note<Tensorize>() != nullptr);
+  });
   const auto left = stage.loops.begin() + static_cast<std::ptrdiff_t>(depth);
   const auto reduces = [](const Loop& l) { return l.reduce; };
-  return stage.Note<Fragment>() != nullptr && stage.is_reduction() &&
+  return stage.Note<Fragment>() != nullptr && stage.is_reduction() && reads_products &&
          stage.Note<Tensorize>() == nullptr && std::any_of(stage.loops.begin(), left, reduces) &&
          std::none_of(left, stage.loops.end(), reduces);
 }
@@ -303,7 +310,7 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
     const Stmt multiply = EmitMatrixMultiply(context, s);
     return depth == GroupDepth(context, s) ? EmitGroup(context, s, multiply) : multiply;
   }
-  if (ReducesElements(here, depth)) {
+  if (ReducesElements(context, here, depth)) {
     if (!carried.guards.empty()) {
       return context.Fail(absl::StrCat("the terms of ", here.name(), " end inside a loop"));
     }

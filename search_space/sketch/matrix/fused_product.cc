@@ -115,7 +115,8 @@ class FusedProductFinder {
       bool own = true;
       for (const Expr& load : LoadsIn(reader.body)) {
         for (size_t d = 0; own && load->buffer == read && d < at.size(); ++d) {
-          own = load->args[d]->op == Op::kVar && load->args[d]->var == at[d] &&
+          const bool is_only = read->shape[d] == 1 && IsInt(load->args[d], 0);
+          own = (is_only || (load->args[d]->op == Op::kVar && load->args[d]->var == at[d])) &&
                 at[d]->extent == read->shape[d];
         }
       }

@@ -31,7 +31,8 @@ inline constexpr int kGeneratorVersion = 33;
 // scatter_in_memory; greatest and least of shared memory are updated by instructions of integers
 // since then; since 31 there are hoist_factors and rows_first; since 32 there is own_stages, and
 // what is rounded to 16 bits later is computed as what is rounded at once; since 33 there is
-// reduce_beside, and reduce_in_parts takes inputs. What a record is of says its hash.
+// reduce_beside, reduce_in_parts takes inputs, and shift_moments takes differences from another
+// term, which is other source. What a record is of says its hash.
 inline constexpr int kSameCodeSince = 12;
 // Whether two versions give the same code from the same steps, up to names and comments.
 constexpr bool SameCode(int a, int b) {

@@ -123,7 +123,7 @@ class MomentWriter {
 
   TensorProgram Write() {
     TensorProgram shifted = program_;
-    const Expr difference = found_.x - First(ExprsOf(squares_.axes));
+    const Expr difference = found_.x - Typical(ExprsOf(squares_.axes));
     const Stage sum = Shifted(*found_.sum, difference);
     const Stage of_squares = Shifted(squares_, difference * difference);
     sum_ = sum.tensor;
@@ -148,14 +148,23 @@ class MomentWriter {
     return list;
   }
 
-  // The term at r = 0 for the given indices.
-  Expr First(const ExprList& at) const {
+  // A term for the given indices, at so many of `parts` parts of the reduced axes.
+  Expr TermAt(const ExprList& at, int64_t part, int64_t parts) const {
     return Simplify(Substitute(found_.x, [&](const Var& v) -> Expr {
       for (size_t a = 0; a < squares_.axes.size(); ++a) {
         if (squares_.axes[a] == v) return at[a];
       }
-      return Int(0);
+      return Int((v->extent - 1) * part / parts);
     }));
+  }
+
+  // Of the first term, the one in the middle and the last, the one that lies between the others: no
+  // outlier, unless two of them are.
+  Expr Typical(const ExprList& at) const {
+    const Expr first = TermAt(at, 0, 2), middle = TermAt(at, 1, 2), last = TermAt(at, 2, 2);
+    const auto least = [](const Expr& a, const Expr& b) { return MakeExpr(Op::kMin, {a, b}); };
+    const auto most = [](const Expr& a, const Expr& b) { return MakeExpr(Op::kMax, {a, b}); };
+    return most(least(first, middle), least(most(first, middle), last));
   }
 
   // A sum over the axes of V, in the place of `stage`.
@@ -187,7 +196,7 @@ class MomentWriter {
       const DType type = node->type;
       const Expr n = Float(found_.terms, type);
       if (node->buffer == found_.sum->tensor) {
-        return Load(sum_, node->args) + n * First(node->args);
+        return Load(sum_, node->args) + n * Typical(node->args);
       }
       if (node->buffer == squares_.tensor) {
         const Expr sum = Load(sum_, node->args);

@@ -23,7 +23,8 @@ struct ShiftMoments {
 
 // The program with other stages for V, stage `name`, and S, which it reads, where these are
 //   S[a] = sum(r) x,    V[a] = sum(r) (x - S[a] / n) * (x - S[a] / n)
-// for n combinations of r, and what lies between them is elementwise. With k[a], x at r = 0:
+// for n combinations of r, and what lies between them is elementwise. With k[a], of the first x,
+// the one in the middle and the last one the one that lies between the others:
 //   S.shifted[a] = sum(r) (x - k),    V.shifted[a] = sum(r) (x - k) * (x - k)
 //   S[a] = S.shifted[a] + n * k
 //   V[a] = max(V.shifted[a] - S.shifted[a] * S.shifted[a] / n, 0)

@@ -8,8 +8,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
-#include "search_space/ir/expr/float_format.h"
-#include "search_space/ir/matrix.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/kernels/beside_rows.h"
 #include "search_space/sketch/kernels/reads.h"
@@ -70,16 +68,17 @@ class ShapeFinder {
     if (sums.empty() || !KeepReadBySums(sums) || !FuseFront({}) || !MergeSums(sums)) return;
     AddFrontKernel();
     FindKernelsBehind();
-    std::vector<KernelShape>& kernels = shape_.kernels;
+    std::vector<int>& beside = shape_.kernels[0].beside;
     for (const BufferRef& sum : sums) {
       const int s = schedule_.FindStage(sum.get());
-      if (stage(s).leader == nullptr) kernels[0].beside.push_back(s);
+      if (stage(s).leader == nullptr) beside.push_back(s);
     }
-    std::erase_if(kernels, [&](const KernelShape& kernel) {
-      return kernel.beside.empty() && kernel.reductions.size() == 1 &&
-             std::find(kernels[0].beside.begin(), kernels[0].beside.end(), kernel.reductions[0]) !=
-                 kernels[0].beside.end();
-    });
+    const auto is_left = [&](const KernelShape& kernel) {
+      return kernel.reductions.size() == 1 &&
+             std::find(beside.begin(), beside.end(), kernel.reductions[0]) != beside.end();
+    };
+    shape_.kernels.erase(std::remove_if(shape_.kernels.begin() + 1, shape_.kernels.end(), is_left),
+                         shape_.kernels.end());
   }
 
  private:
@@ -162,11 +161,10 @@ class ShapeFinder {
                  ? stage(*reader).tensor
                  : nullptr;
     };
-    for (size_t i = 0; i < sums.size(); ++i) {
-      const BufferRef root = root_of(sums[i]);
-      if (root == nullptr || ReductionsOf(schedule_.FindStage(root.get())).size() != 1) {
+    for (const BufferRef& sum : sums) {
+      const BufferRef root = root_of(sum);
+      if (root == nullptr || ReductionsOf(schedule_.FindStage(root.get())).size() != 1)
         return false;
-      }
     }
     for (size_t i = 1; i < sums.size(); ++i) {
       Schedule merged = schedule_;
@@ -284,24 +282,10 @@ class ShapeFinder {
       if (IsKernel(static_cast<int>(i))) shape_.kernels.push_back(MakeKernel(static_cast<int>(i)));
     }
     for (const KernelShape& kernel : shape_.kernels) {
-      if (!IsReadInTails(stage(kernel.root))) continue;
+      if (!IsReadInTails(schedule_, stage(kernel.root))) continue;
       const Step step = Materialize{stage(kernel.root).name()};
       if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
     }
-  }
-
-  // Is what is stored read by a sum of products whose terms end inside of a matrix? What is said to
-  // stay in memory is zero past its end there (IsZeroOutside), so that units for matrices take it.
-  bool IsReadInTails(const ScheduledStage& stored) const {
-    if (stored.is_output || stored.materialized || !IsHalf(stored.tensor->dtype)) return false;
-    const int64_t terms = ShapeOf(WarpInstruction(stored.tensor->dtype)).k;
-    const std::vector<int> readers = schedule_.ReadersOf(stored.tensor.get());
-    return std::any_of(readers.begin(), readers.end(), [&](int r) {
-      const ScheduledStage& sum = stage(r);
-      if (sum.combiner != Combiner::kSum || sum.body->op != Op::kMul) return false;
-      return std::any_of(sum.reduce_axes.begin(), sum.reduce_axes.end(),
-                         [&](const Var& axis) { return axis->extent % terms != 0; });
-    });
   }
 
   // What reads an output computes it again, so that it does not wait for it; not where another
@@ -596,9 +580,8 @@ ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program,
   return shape;
 }
 
-ProgramShape FuseBeside(std::shared_ptr<const TensorProgram> program,
-                        const std::vector<Step>& algorithm) {
-  ProgramShape shape = WithAlgorithm(std::move(program), algorithm);
+ProgramShape FuseBeside(std::shared_ptr<const TensorProgram> program) {
+  ProgramShape shape = WithAlgorithm(std::move(program), {});
   if (shape.schedule.stages().size() <= kMostTogether) ShapeFinder(shape, {}).FuseBeside();
   return shape;
 }

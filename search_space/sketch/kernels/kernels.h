@@ -49,8 +49,7 @@ ProgramShape FuseKernelsTogether(std::shared_ptr<const TensorProgram> program,
 // The outputs that are made of the same rows as one kernel, with reductions over these rows to be
 // computed beside them, such as the gradients of a norm's weights beside that of its input. Without
 // kernels where there is no such reduction, or the other outputs do not go together.
-ProgramShape FuseBeside(std::shared_ptr<const TensorProgram> program,
-                        const std::vector<Step>& algorithm = {});
+ProgramShape FuseBeside(std::shared_ptr<const TensorProgram> program);
 
 // The program as a single kernel for chains of reductions (chain.h), whose outputs beside the last
 // one, such as the statistics of a softmax that its gradient needs, are computed with that one.

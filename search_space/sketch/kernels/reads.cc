@@ -1,9 +1,12 @@
 #include "search_space/sketch/kernels/reads.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <set>
 
+#include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/matrix.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 
@@ -87,6 +90,18 @@ bool IsOfRows(const Schedule& schedule, const ScheduledStage& s) {
     ok = ok && (p < 0 || !schedule.stage(p).is_reduction() || is_of_row(schedule.stage(p)));
   }
   return ok;
+}
+
+bool IsReadInTails(const Schedule& schedule, const ScheduledStage& stored) {
+  if (stored.is_output || stored.materialized || !IsHalf(stored.tensor->dtype)) return false;
+  const int64_t terms = ShapeOf(WarpInstruction(stored.tensor->dtype)).k;
+  const std::vector<int> readers = schedule.ReadersOf(stored.tensor.get());
+  return std::any_of(readers.begin(), readers.end(), [&](int r) {
+    const ScheduledStage& sum = schedule.stage(r);
+    if (sum.combiner != Combiner::kSum || sum.body->op != Op::kMul) return false;
+    return std::any_of(sum.reduce_axes.begin(), sum.reduce_axes.end(),
+                       [&](const Var& axis) { return axis->extent % terms != 0; });
+  });
 }
 
 void AddStages(const Schedule& schedule, int root, const std::set<int>& others,

@@ -31,6 +31,10 @@ bool ReadsEachOnce(const ScheduledStage& reader, const ScheduledStage& producer)
 // element of these rows?
 bool IsOfRows(const Schedule& schedule, const ScheduledStage& s);
 
+// Is what is stored read by a sum of products whose terms end inside of a matrix? What is said to
+// stay in memory is zero past its end there (IsZeroOutside), so that units for matrices take it.
+bool IsReadInTails(const Schedule& schedule, const ScheduledStage& stored);
+
 // Adds the stages whose loops a kernel needs beside those of `root`, up to `others`' roots; all by
 // their numbers in the schedule.
 void AddStages(const Schedule& schedule, int root, const std::set<int>& others,

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/schedule/threads/share_scan.h"
 #include "search_space/sketch/kernels/combine.h"

@@ -139,8 +139,8 @@ struct Case {
 class BesideRows : public testing::TestWithParam<Case> {};
 
 TEST_P(BesideRows, OnePassOverTheRowsMakesBoth) {
-  const auto& [op, shape, type, error] = GetParam();
-  const auto program = Made(op, shape, type);
+  const Case& c = GetParam();
+  const auto program = Made(c.op, c.shape, c.type);
   const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
   const TensorValues inputs = IntegerInputs(*program);
   TensorValues expected = inputs;
@@ -149,7 +149,7 @@ TEST_P(BesideRows, OnePassOverTheRowsMakesBoth) {
                  [&](const Program& lowered, const TensorValues& got) {
                    EXPECT_EQ(lowered.kernels.size(), 2);
                    EXPECT_EQ(Readers(lowered, "X"), 1);
-                   ExpectOutputsNear(*program, expected, got, error);
+                   ExpectOutputsNear(*program, expected, got, c.error);
                  });
 }
 

@@ -123,8 +123,8 @@ class LongRows : public testing::TestWithParam<Case> {};
 
 // All elements of some parts are infinite, as where a mask leaves nothing of them.
 TEST_P(LongRows, OnePassReducesAllParts) {
-  const auto& [op, shape, type, readers] = GetParam();
-  const auto program = Made(op, shape, type);
+  const Case& c = GetParam();
+  const auto program = Made(c.op, c.shape, c.type);
   const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
   TensorValues inputs = IntegerInputs(*program);
   std::vector<double>& values = inputs.at("X");
@@ -134,7 +134,7 @@ TEST_P(LongRows, OnePassReducesAllParts) {
   EvaluateAll(*program, expected);
   ForDrawnPoints(space, 4, BeginsWith("row_parts/"), inputs,
                  [&](const Program& lowered, const TensorValues& got) {
-                   EXPECT_EQ(Readers(lowered), readers);
+                   EXPECT_EQ(Readers(lowered), c.readers);
                    ExpectOutputsNear(*program, expected, got, 1e-5);
                  });
 }

@@ -4,6 +4,8 @@
 // fits into registers it is read once. Prefixes of a row are held, too. Where rows are few, several
 // blocks make parts of each, and a second kernel combines these; threads may then have several
 // results each, which share what is read for them.
+// What is reduced over the rows beside them, a thread keeps of its columns from one row of its
+// block to the next; a second kernel has what is left.
 #include "search_space/sketch/patterns/rows.h"
 
 #include <algorithm>

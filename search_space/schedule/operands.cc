@@ -208,6 +208,15 @@ bool ReadsAny(const Expr& e, const absl::flat_hash_set<const Buffer*>& tensors) 
   return reads;
 }
 
+bool SaysWhere(const Expr& e, const Buffer* tensor) {
+  bool says = false;
+  Visit(e, [&](const Expr& load) {
+    if (load->op != Op::kLoad) return;
+    for (const Expr& index : load->args) says = says || ReadsAny(index, {tensor});
+  });
+  return says;
+}
+
 std::vector<Expr> LoadsIn(const Expr& e) {
   std::vector<Expr> loads;
   Visit(e, [&](const Expr& node) {

@@ -45,6 +45,9 @@ int64_t NodesOf(const Expr& e);
 // Does `e` read one of these tensors?
 bool ReadsAny(const Expr& e, const absl::flat_hash_set<const Buffer*>& tensors);
 
+// Does an element of `tensor` say where `e` reads another one? Then there is no copy of it.
+bool SaysWhere(const Expr& e, const Buffer* tensor);
+
 // The loads of values in an operand, equal ones once: of numbers, and of indices that are converted
 // to numbers. Those of indices that are used as such are not among them.
 std::vector<Expr> LoadsIn(const Expr& e);

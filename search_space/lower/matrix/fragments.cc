@@ -159,10 +159,10 @@ Expr AtReduceLoops(const ScheduledStage& stage) {
   });
 }
 
-// As EmitLoadMatrix, each lane the elements of its own one after another, of neighbours as many as
-// it holds at once: what is computed, and where columns lie one behind the other and blocks cannot
-// be transposed.
-Stmt EmitLoadElements(KernelContext& context, int s, const Assumptions& assumptions) {
+// Each lane's own elements one after another, of neighbours as many as it holds at once: what is
+// computed, what is loaded where columns lie one behind the other and blocks cannot be transposed,
+// and what is reduced.
+Stmt EmitElements(KernelContext& context, int s, const Assumptions& assumptions) {
   const ScheduledStage& here = context.stage(s);
   const Fragment& fragment = *here.Note<Fragment>();
   const FragmentLayout& layout = fragment.layout();
@@ -224,7 +224,7 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
   // What is computed of other stages each lane computes for its own elements, and no instruction
   // loads what several warps hold together, or what lies as results do.
   if (here.body->op != Op::kLoad || layout.warps > 1 || fragment.operand == MatrixOperand::kD) {
-    return EmitLoadElements(context, s, assumptions);
+    return EmitElements(context, s, assumptions);
   }
   const int source = context.schedule.FindStage(here.body->buffer.get());
   if (source < 0 || context.stage(source).scope != Scope::kShared) {
@@ -236,7 +236,7 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
     return context.Fail(absl::StrCat("neither rows nor columns of fragment ", here.name(),
                                      " lie one behind the other in ", here.body->buffer->name));
   }
-  if (!*in_rows && !IsHalf(here.tensor->dtype)) return EmitLoadElements(context, s, assumptions);
+  if (!*in_rows && !IsHalf(here.tensor->dtype)) return EmitElements(context, s, assumptions);
   const Pack pack = ChoosePack(here, fragment);
   const int64_t blocks = layout.blocks() * pack.matrices, block_rows = layout.rows / 8;
   // Of the lane that names a row of a block: whose it is, and where the block stands in a matrix.
@@ -267,7 +267,7 @@ Stmt EmitLoadMatrix(KernelContext& context, int s, const Assumptions& assumption
 }
 
 Stmt EmitReduceElements(KernelContext& context, int s, const Assumptions& assumptions) {
-  return EmitLoadElements(context, s, assumptions);
+  return EmitElements(context, s, assumptions);
 }
 
 Stmt EmitInitFragment(KernelContext& context, int s) {

@@ -13,7 +13,9 @@
 namespace heddle::search_space {
 namespace {
 
+// Beside the root of a kernel alone.
 std::vector<int> ReducedBeside(const KernelContext& context, int s) {
+  if (s != context.root) return {};
   std::vector<int> reduced = context.Together(s);
   std::erase_if(reduced,
                 [&](int member) { return context.stage(member).Note<ReduceBeside>() == nullptr; });

@@ -274,6 +274,12 @@ Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& ca
 // Is it a fragment that reduces what instructions have multiplied, of which only loops over its
 // elements are left? These are each lane's own.
 bool ReducesElements(const KernelContext& context, const ScheduledStage& stage, size_t depth) {
+  if (stage.Note<Fragment>() == nullptr || stage.Note<Tensorize>() != nullptr ||
+      !stage.is_reduction()) {
+    return false;
+  }
+  const auto left = stage.loops.begin() + static_cast<std::ptrdiff_t>(depth);
+  const auto reduces = [](const Loop& l) { return l.reduce; };
   bool reads_products = false;
   Visit(stage.body, [&](const Expr& load) {
     if (load->op != Op::kLoad) return;
@@ -281,10 +287,7 @@ bool ReducesElements(const KernelContext& context, const ScheduledStage& stage, 
     reads_products =
         reads_products || (read >= 0 && context.stage(read).Note<Tensorize>() != nullptr);
   });
-  const auto left = stage.loops.begin() + static_cast<std::ptrdiff_t>(depth);
-  const auto reduces = [](const Loop& l) { return l.reduce; };
-  return stage.Note<Fragment>() != nullptr && stage.is_reduction() && reads_products &&
-         stage.Note<Tensorize>() == nullptr && std::any_of(stage.loops.begin(), left, reduces) &&
+  return reads_products && std::any_of(stage.loops.begin(), left, reduces) &&
          std::none_of(left, stage.loops.end(), reduces);
 }
 

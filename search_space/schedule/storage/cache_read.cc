@@ -1,5 +1,6 @@
 #include "search_space/schedule/storage/cache_read.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/editor.h"
+#include "search_space/schedule/operands.h"
 
 namespace heddle::search_space {
 namespace {
@@ -52,20 +54,6 @@ DType TypeWanted(const std::vector<ScheduledStage*>& readers, const BufferRef& t
   return agree && casts == loads ? wanted : tensor->dtype;
 }
 
-// Is an element of the tensor of indices the index of another one?
-bool SaysWhere(const std::vector<ScheduledStage*>& readers, const BufferRef& tensor) {
-  bool found = false;
-  for (const ScheduledStage* s : readers) {
-    Visit(s->body, [&](const Expr& e) {
-      if (e->op != Op::kLoad) return;
-      for (const Expr& index : e->args) {
-        Visit(index, [&](const Expr& node) { found = found || IsLoadOf(node, tensor); });
-      }
-    });
-  }
-  return found;
-}
-
 // The stages that `reader` may mean; `all` tells whether they are to share a copy.
 absl::StatusOr<std::vector<ScheduledStage*>> FindReaders(ScheduleEditor& editor,
                                                          const std::string& reader, bool& all) {
@@ -106,7 +94,8 @@ absl::Status CacheRead::ApplyTo(ScheduleEditor& editor) const {
   if (read == nullptr) {
     return Refuse(absl::StrCat("stage ", reader, " does not read ", tensor));
   }
-  if (read->dtype == DType::kInt32 && SaysWhere(readers, read)) {
+  const auto says_where = [&](const ScheduledStage* s) { return SaysWhere(s->body, read.get()); };
+  if (read->dtype == DType::kInt32 && std::any_of(readers.begin(), readers.end(), says_where)) {
     return Refuse(absl::StrCat(tensor, " says where others are read, not through a copy"));
   }
   std::string name = absl::StrCat(tensor, ".", NameOf(scope));

@@ -50,9 +50,8 @@ class FusedProductFinder {
     found->may_stage = false;
     found->inlined = std::move(inlined);
     const bool fits = parts.reductions.empty() ? FindPlaces(product, *found)
-                      : FindReduced(product, parts, *found)
-                          ? true
-                          : AddRows(product, std::move(parts), *found);
+                                               : FindReduced(product, parts, *found) ||
+                                                     AddRows(product, std::move(parts), *found);
     return fits ? found : std::nullopt;
   }
 
@@ -124,10 +123,14 @@ class FusedProductFinder {
     };
     std::vector<Var> at = reduction.axes;
     at.insert(at.begin() + static_cast<std::ptrdiff_t>(*over), reduction.reduce_axes[0]);
+    const ScheduledStage& stored = Computed({root.tensor});
+    if (!reads_own(reduction, made.tensor, at) ||
+        !reads_own(stored, reduction.tensor, stored.axes)) {
+      return false;
+    }
     found.over = over;
     found.reduced = parts.reductions[0];
-    return reads_own(reduction, made.tensor, at) &&
-           reads_own(Computed({root.tensor}), reduction.tensor, Computed({root.tensor}).axes);
+    return true;
   }
 
   // The root's axes are the product's, as long as these, but for one that only one factor has,

@@ -8,6 +8,7 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/ir/tensor_program.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/schedule/placement/reduce_beside.h"
 #include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/step.h"
@@ -277,19 +278,12 @@ class RowFinder {
   // Does the kernel read others at places that this tensor of indices says? Then nobody holds it.
   bool SaysWhere(const BufferRef& tensor) const {
     if (tensor->dtype != DType::kInt32) return false;
-    bool found = false;
-    const auto look = [&](const Expr& e) {
-      found = found || (e->op == Op::kLoad && e->buffer == tensor);
-    };
-    for (const int i : stages_) {
-      for (const ScheduledStage* s : schedule_->Together(stage(i))) {
-        Visit(s->body, [&](const Expr& e) {
-          if (e->op != Op::kLoad) return;
-          for (const Expr& index : e->args) Visit(index, look);
-        });
-      }
-    }
-    return found;
+    return std::any_of(stages_.begin(), stages_.end(), [&](int i) {
+      const std::vector<const ScheduledStage*> all = schedule_->Together(stage(i));
+      return std::any_of(all.begin(), all.end(), [&](const ScheduledStage* s) {
+        return search_space::SaysWhere(s->body, tensor.get());
+      });
+    });
   }
 
   // Does `s` read a stage of the kernel, `read`, at its own row, and there at its own element?

@@ -213,22 +213,17 @@ LoopRef RowsPlan::WriteRoot(ScheduleWriter& w, HoleValues v) const {
   const LoopRef& lane = parts[1];
   rest = {parts[0], parts[2]};
   axes.pop_back();
-  if (blocks_) {
-    const int64_t at_once = v[rows_of_block_];
-    const auto [block, turn, row] = w.Split(w.Fuse(axes), RowsOfBlock(v) / at_once, at_once);
-    w.Reorder(Join({{block, row, lane, turn}, rest}));
-    w.Bind(block, BindTo::kBlock);
-    w.Bind(w.Fuse({row, lane}), BindTo::kThread);
-    if (v[vector_] > 1) w.Vectorize(rest.back());
-    return turn;
-  }
-  const auto [block, row] = w.Split(w.Fuse(axes), v[rows_of_block_]);
-  w.Reorder(Join({{block, row, lane}, rest}));
+  std::vector<int64_t> factors = {v[rows_of_block_]};
+  if (blocks_) factors.insert(factors.begin(), RowsOfBlock(v) / v[rows_of_block_]);
+  const LoopList rows = w.Split(w.Fuse(axes), factors);
+  const LoopRef &block = rows.front(), &row = rows.back();
+  const LoopList turns(rows.begin() + 1, rows.end() - 1);  // of a block that has several
+  w.Reorder(Join({{block, row, lane}, turns, rest}));
   const LoopRef thread = w.Fuse({row, lane});
   w.Bind(block, BindTo::kBlock);
   w.Bind(thread, BindTo::kThread);
   if (vector > 1) w.Vectorize(rest.back());
-  return thread;
+  return turns.empty() ? thread : turns[0];
 }
 
 // `of`: the row's reduction, of which `reduction` makes all or parts.

@@ -188,6 +188,10 @@ TEST(BesideRowsTest, StepsThatCannotBeAreRefused) {
               HasSubstr("33 of 32 rows for 1 groups are no equal parts"));
   EXPECT_THAT(why("activation", "reduce_beside(DB.acc, DX, [j, i], 6, 4)"),
               HasSubstr("6 of 32 rows for 4 groups are no equal parts"));
+  EXPECT_THAT(why("activation",
+                  "compute_inline(DX)\nreduce_beside(DB.acc, DX, [j, i], 1, 1)\n"
+                  "reduce_beside(DB.acc, DX, [j, i], 1, 1)"),
+              HasSubstr("DB.acc has parts already"));
   EXPECT_THAT(why("needed", "reduce_beside(S.acc, Y, [j, i], 4, 1)"), HasSubstr("Y reads S"));
   EXPECT_THAT(why("of_rows", "reduce_beside(S.acc, Y, [i, j], 4, 1)"), HasSubstr("is not"));
   EXPECT_THAT(why("mirrored", "reduce_beside(S.acc, Y, [j, i], 4, 1)"),

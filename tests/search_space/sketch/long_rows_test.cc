@@ -1,4 +1,5 @@
 // Few long rows of an input, in parts that one pass makes all reductions of.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 
 namespace heddle::search_space::long_rows_test {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr const char* kOperators = R"(
 op sample(b, v) {
@@ -103,6 +106,16 @@ TEST(LongRowsTest, SeveralReductionsOfFewOfThem) {
   EXPECT_EQ(Worth("cross_entropy", "b=100,v=4095"), "");
   EXPECT_EQ(Worth("one_alone", "b=3,v=9000"), "");
   EXPECT_EQ(Worth("deviation", "b=3,v=9000"), "");  // parts cannot make good for another maximum
+}
+
+TEST(LongRowsTest, OnceAndNotByPlaces) {
+  const auto why = [](const TensorProgram& program) {
+    return std::string(WithReductionsInParts(program, "X", 4096).status().message());
+  };
+  const auto once = WithReductionsInParts(*Made("sample", "b=3,v=9000"), "X", 4096);
+  ASSERT_TRUE(once.ok()) << once.status();
+  EXPECT_THAT(why(**once), HasSubstr("X has parts already"));
+  EXPECT_THAT(why(*Made("places", "b=3,v=9000,w=50")), HasSubstr("X says where others are read"));
 }
 
 // How many kernels read the input.

@@ -258,7 +258,6 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Rewriter::Rewritten(int64_t
   const auto first =
       std::find_if(program_.stages.begin(), program_.stages.end(),
                    [&](const Stage& stage) { return stage.is_output && depends(stage); });
-  // What reads elements of an input as they are does not depend on the reductions either.
   const auto is_last = [&](const Stage& stage) {
     if (depends(stage)) return true;
     return stage.is_output && &stage - program_.stages.data() > first - program_.stages.begin() &&
@@ -299,18 +298,10 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> Rewriter::Rewritten(int64_t
   return rewritten;
 }
 
-// Does a tensor's element say where another one is read?
-bool SaysWhere(const TensorProgram& program, const BufferRef& tensor) {
-  return std::any_of(program.stages.begin(), program.stages.end(), [&](const Stage& stage) {
-    bool says = false;
-    Visit(stage.body, [&](const Expr& load) {
-      if (load->op != Op::kLoad) return;
-      says = says || std::any_of(load->args.begin(), load->args.end(), [&](const Expr& index) {
-               return ReadsAny(index, {tensor.get()});
-             });
-    });
-    return says;
-  });
+// Does an element of the input say where a stage reads another one?
+bool SaysWhere(const TensorProgram& program, const BufferRef& input) {
+  return std::any_of(program.stages.begin(), program.stages.end(),
+                     [&](const Stage& stage) { return SaysWhere(stage.body, input.get()); });
 }
 
 // An input as a stage of its elements.

@@ -40,8 +40,8 @@ struct ReduceInParts {
 // positions are. What is computed of M, such as max(M[i], A[i]), may stand for it in the exponent.
 // M and M.part are Bounded where they are subtracted, so that of a part, or a
 // row, which is all infinite nothing is left.
-// Of an input, whose parts have up to 16384 columns, others may read elements as they are, and
-// reductions that cannot be taken so stay as they are; that they were is no reason to refuse.
+// Of an input, whose parts have up to 16384 columns, others may read elements, too, and reductions
+// that cannot be taken so stay as they are.
 // InvalidArgument where the stage is no such sum: its
 // elements are read in another way than each once by each reduction, or reductions of them depend
 // on one another in another way.

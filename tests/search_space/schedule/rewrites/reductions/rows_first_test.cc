@@ -147,6 +147,9 @@ TEST(RowsFirstTest, OtherAxesAreRefused) {
   EXPECT_FALSE(WithRowsFirst(*program, "L", {}).ok());
   EXPECT_FALSE(WithRowsFirst(*Made("channels", "n=3,c=4,h=5,w=24"), "B", {"p"}).ok());
   EXPECT_FALSE(WithRowsFirst(*program, "G", {"i"}).ok());
+  const auto once = WithRowsFirst(*program, "L", {"i"});
+  EXPECT_THAT(std::string(WithRowsFirst(**once, "L", {"i"}).status().message()),
+              HasSubstr("L reduces rows first already"));
 }
 
 TEST(RowsFirstTest, OneKernelComputesBothAndAnotherWhatIsLeft) {

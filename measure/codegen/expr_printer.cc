@@ -86,44 +86,17 @@ Interval Intersect(const Interval& a, const Interval& b) {
   return {std::max(a.min, b.min), std::min(a.max, b.max)};
 }
 
-// max(min(x, greatest), least), as numbers of tensors of indices are read.
-struct Clamped {
-  Expr x;
-  int64_t least, greatest;
-};
-std::optional<Clamped> ClampedIn(const Expr& e) {
-  if (e->op != Op::kMax || e->args[0]->op != Op::kMin || e->args[1]->op != Op::kInt ||
-      e->args[0]->args[1]->op != Op::kInt) {
-    return std::nullopt;
-  }
-  return Clamped{e->args[0]->args[0], e->args[1]->int_value, e->args[0]->args[1]->int_value};
-}
-
-// What a comparison of a clamped number with one that it may be says of the number itself: equal to
-// the greatest is what is as great or greater. Null where `e` asks something else. Asked with the
-// clamp, ptxas 13.0 takes a wrong predicate for sm_90 (docs/notebook.md).
-Expr WithoutClamp(const Expr& e) {
-  const bool orders = e->op == Op::kLt || e->op == Op::kLe;
-  if (!orders && e->op != Op::kEq && e->op != Op::kNe) return nullptr;
-  const bool is_second = orders && e->args[0]->op == Op::kInt;
-  const Expr& number = e->args[is_second ? 0 : 1];
-  const auto clamped = ClampedIn(e->args[is_second ? 1 : 0]);
-  if (!clamped.has_value() || number->op != Op::kInt) return nullptr;
-  const auto& [x, least, greatest] = *clamped;
-  const int64_t n = number->int_value;
-  if (orders) {
-    // Where it is decided by the ends, it is what the clamp makes of it.
-    const bool is_below = (e->op == Op::kLt) == is_second;
-    const bool is_open = is_below ? least <= n && n < greatest : least < n && n <= greatest;
-    if (!is_open) return nullptr;
-    return is_second ? search_space::MakeExpr(e->op, {number, x})
-                     : search_space::MakeExpr(e->op, {x, number});
-  }
-  if (n < least || n > greatest || least == greatest) return nullptr;
-  const bool is_equal = e->op == Op::kEq;
-  if (n == greatest) return is_equal ? number <= x : x < number;
-  if (n == least) return is_equal ? x <= number : number < x;
-  return search_space::MakeExpr(e->op, {x, number});
+// max(min(x, greatest), least), as numbers of tensors of indices are read, as min(max(x, least),
+// greatest), which says the same. Null for anything else. Where the first is compared with the
+// greatest, ptxas 13.0 takes a wrong predicate for sm_90 (docs/notebook.md), be it that a loop is
+// unrolled before it sees a number.
+Expr LeastFirst(const Expr& e) {
+  if (e->op != Op::kMax || e->args[0]->op != Op::kMin) return nullptr;
+  const Expr &x = e->args[0]->args[0], &greatest = e->args[0]->args[1], &least = e->args[1];
+  const bool are_ordered =
+      greatest->op == Op::kInt && least->op == Op::kInt && least->int_value <= greatest->int_value;
+  if (!are_ordered) return nullptr;
+  return search_space::MakeExpr(Op::kMin, {search_space::MakeExpr(Op::kMax, {x, least}), greatest});
 }
 
 }  // namespace
@@ -212,6 +185,7 @@ ExprPrinter::Text ExprPrinter::ConvertInt(const Expr& e) {
       return ConvertInt(search_space::Int(0) - e->args[0]);
     case Op::kMin:
     case Op::kMax: {
+      if (const Expr ordered = LeastFirst(e)) return ConvertInt(ordered);
       const Text a = ConvertInt(e->args[0]), b = ConvertInt(e->args[1]);
       // Both languages have functions, which say what is loaded only once.
       if (ReadsIndices(e) && !a.wide && !b.wide) {
@@ -318,7 +292,6 @@ ExprPrinter::Text ExprPrinter::ConvertChoice(const Text& condition, const Text& 
 }
 
 std::optional<ExprPrinter::Text> ExprPrinter::ConvertInfix(const Expr& e) {
-  if (const Expr simple = WithoutClamp(e)) return Convert(simple);
   static constexpr struct {
     Op op;
     const char* text;

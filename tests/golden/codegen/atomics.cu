@@ -51,11 +51,11 @@ k0_B(const float* __restrict__ A,
     least[thread] = __int_as_float(0x7f800000);
   }
   __syncthreads();
-  atomic_sum_i32(&n[max(min(I[thread], 7), 0)], 1);
-  atomic_sum_f32(&total[max(min(I[thread], 7), 0)], A[thread]);
-  atomic_prod_f32(&product[max(min(I[thread], 7), 0)], A[thread]);
-  atomic_max_f32(&greatest[max(min(I[thread], 7), 0)], A[thread]);
-  atomic_min_f32(&least[max(min(I[thread], 7), 0)], A[thread]);
+  atomic_sum_i32(&n[min(max(I[thread], 0), 7)], 1);
+  atomic_sum_f32(&total[min(max(I[thread], 0), 7)], A[thread]);
+  atomic_prod_f32(&product[min(max(I[thread], 0), 7)], A[thread]);
+  atomic_max_f32(&greatest[min(max(I[thread], 0), 7)], A[thread]);
+  atomic_min_f32(&least[min(max(I[thread], 0), 7)], A[thread]);
   __syncthreads();
   if (thread < 8) {
     B[thread] = (float)n[thread] + total[thread] + product[thread] + greatest[thread] + least[thread];

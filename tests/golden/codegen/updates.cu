@@ -31,8 +31,8 @@ k0_B(const float* __restrict__ A,
     float* __restrict__ D,
     float* __restrict__ E) {
   const int thread = threadIdx.x;
-  atomic_sum_f32_global(&B[max(min(I[thread], 7), 0) * 4], A[thread * 4]);
-  atomic_sum_i32_global(&C[max(min(I[thread], 7), 0)], 1);
-  atomic_max_f32_global(&D[max(min(I[thread], 7), 0)], A[thread * 4]);
-  atomic_min_f32_global(&E[max(min(I[thread], 7), 0)], A[thread * 4]);
+  atomic_sum_f32_global(&B[min(max(I[thread], 0), 7) * 4], A[thread * 4]);
+  atomic_sum_i32_global(&C[min(max(I[thread], 0), 7)], 1);
+  atomic_max_f32_global(&D[min(max(I[thread], 0), 7)], A[thread * 4]);
+  atomic_min_f32_global(&E[min(max(I[thread], 0), 7)], A[thread * 4]);
 }

@@ -1,6 +1,7 @@
 #include "search_space/schedule/placement/compute_with.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -108,9 +109,24 @@ std::vector<int> NextToOneAnother(const Schedule& schedule, const std::vector<in
       return std::any_of(read.begin(), read.end(),
                          [&](int r) { return Reads(schedule, reader, r); });
     };
-    for (int b : between) {
-      (reads_any(b, members) || reads_any(b, after) ? after : before).push_back(b);
+    // What is computed with others is written where those are.
+    const auto is_with_any = [&](int s, const std::vector<int>& others) {
+      return std::any_of(others.begin(), others.end(), [&](int o) {
+        return &schedule.NestOf(schedule.stage(o)) == &schedule.NestOf(schedule.stage(s));
+      });
+    };
+    before = between;
+    for (bool grew = true; grew;) {
+      const auto is_behind = [&](int b) {
+        return reads_any(b, members) || reads_any(b, after) || is_with_any(b, after);
+      };
+      const auto moved =
+          std::stable_partition(before.begin(), before.end(), std::not_fn(is_behind));
+      grew = moved != before.end();
+      after.insert(after.end(), moved, before.end());
+      before.erase(moved, before.end());
     }
+    std::sort(after.begin(), after.end());
     const bool is_circle =
         std::any_of(members.begin(), members.end(), [&](int m) { return reads_any(m, after); });
     if (is_circle) return {};

@@ -1,6 +1,7 @@
 #include "search_space/sketch/patterns/rows.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -365,6 +366,7 @@ class RowFinder {
   // Does each term read it at its own place, and there few elements?
   bool HasFewOfTerm(const ScheduledStage& s, const BufferRef& tensor) const {
     bool ok = schedule_->FindStage(tensor.get()) < 0;
+    std::map<size_t, const Variable*> term_at;  // by dimension, the reduced axis
     VisitLoads(s, [&](const Expr& load) {
       if (load->buffer != tensor) return;
       int64_t elements = 1;
@@ -373,6 +375,8 @@ class RowFinder {
         const Expr& index = load->args[d];
         const auto is_term = [&](const Var& axis) { return IsAxis(index, axis); };
         if (std::any_of(s.reduce_axes.begin(), s.reduce_axes.end(), is_term)) {
+          // Of two places in a term, such as X[r, q] and X[r, r], registers hold no copy.
+          ok = ok && term_at.emplace(d, index->var.get()).first->second == index->var.get();
           ++terms;
           continue;
         }

@@ -13,6 +13,10 @@ namespace heddle::search_space::few_rows_test {
 namespace {
 
 constexpr const char* kOperators = R"(
+op two_places(c, a) {
+  in X[c, c, a]
+  out Y[i: a] = sum(r: c, q: c) abs(X[r, q, i] - X[r, r, i])
+}
 op every_third(n) { in X[n, 3] out S[i: 1] = sum(y: n) X[y, 0] }
 op neighbours(n) { in X[n] out S[i: 1] = max(y: n / 2) X[2 * y] * X[2 * y + 1] }
 op gathered(n, m) { in X[m], I[n]: index(m) out S[i: 1] = sum(y: n) X[I[y]] }
@@ -97,6 +101,19 @@ TEST(FewRows, TermsAreReadOnceForAllResults) {
 }
 
 // Where the device's threads have results enough, they need not share them.
+// No register's number would depend on both.
+TEST(FewRows, TwoPlacesOfATermHaveNoCopy) {
+  const auto space =
+      *SearchSpace::Create(ProgramOf({"two_places", "c=13,a=4"}), *FindTarget("h100"));
+  Rng rng(1);
+  for (int draw = 0; draw < 100; ++draw) {
+    const auto point = space.Sample(rng);
+    ASSERT_TRUE(point.has_value());
+    const auto lowered = space.Lower(*point);
+    ASSERT_TRUE(lowered.ok()) << space.Print(*point) << lowered.status();
+    EXPECT_TRUE(Verify(*lowered, space.target()).ok()) << space.Print(*point);
+  }
+}
 TEST(FewRows, ManyHaveThreadsOfTheirOwn) {
   EXPECT_EQ(SketchesOf({"of_batches", "z=1048576,n=40"}).count("rows"), 0);
 }

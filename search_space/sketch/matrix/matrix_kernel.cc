@@ -3,6 +3,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "base/math.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/linear.h"
@@ -73,6 +74,19 @@ int64_t AlignmentAlong(const Expr& load, const Var& axis) {
 
 }  // namespace
 
+void MatrixKernel::ChooseShared(int64_t step) {
+  const auto parts_along = [&](size_t r) {
+    const int64_t extent = kernel.reduce_axes[r].extent;
+    return r == depth ? CeilDiv(extent, step) : extent;
+  };
+  shared_axis = depth;
+  for (size_t r = 0; r < kernel.reduce_axes.size(); ++r) {
+    const size_t axis = kernel.axes.size() + r;
+    const bool is_of_both = factors[0].Has(axis) && factors[1].Has(axis);
+    if (is_of_both && parts_along(r) > parts_along(shared_axis)) shared_axis = r;
+  }
+}
+
 std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, const KernelShape& of,
                                                const Target& target, bool in_warpgroups) {
   const auto tiled = FindTiledKernel(program, of, target, true);
@@ -106,10 +120,7 @@ std::optional<MatrixKernel> MatrixKernel::Find(const ProgramShape& program, cons
     });
   };
   if (!found.ChooseDepth(shape.k, vanishes)) return std::nullopt;
-  found.shared_axis = found.depth;
-  for (size_t r = 0; r < tiled->reduce_axes.size(); ++r) {
-    if (tiled->reduce_axes[r].extent > found.Shared()) found.shared_axis = r;
-  }
+  found.ChooseShared(shape.k);
   if (!found.ChooseOwn(0) || !found.ChooseOwn(1)) return std::nullopt;
   for (Factor& factor : found.factors) found.ChooseAccess(program, sum, value_of(factor), factor);
   // From shared memory elements of 16 bits alone are transposed.

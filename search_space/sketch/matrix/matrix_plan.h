@@ -71,7 +71,7 @@ struct MatrixKernel {
   // The reduction axis along which matrices are multiplied. The others, such as the taps of a
   // convolution, are walked one element after another.
   size_t depth = 0;
-  // The reduction axis that blocks may share: the longest, the one above where it is among these.
+  // The reduction axis that blocks may share: that of most parts, which of the one above are tiles.
   size_t shared_axis = 0;
   // Do the factors vanish past its end, so that it may end inside a tile?
   bool vanishes = true;
@@ -127,6 +127,7 @@ struct MatrixKernel {
 
  private:
   void FindParts(const ProgramShape& program, const ScheduledStage& sum, const Operands& operands);
+  void ChooseShared(int64_t step);
   bool ChooseDepth(int64_t step, const std::function<bool(size_t)>& is_zero_past);
   bool ChooseOwn(size_t number);
   void ChooseAccess(const ProgramShape& program, const ScheduledStage& sum, const Expr& value,

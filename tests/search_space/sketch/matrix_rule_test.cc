@@ -289,6 +289,16 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{"rectified", "m=24,n=33,k=40", DType::kTF32})),
     NameOfCase);
 
+// One matrix has all images; there are more pixels in a row.
+TEST(MatrixRule, BlocksShareTheSumAlongTheAxisOfMostParts) {
+  const auto space = SearchSpace::Create(
+      Instantiated("weight_gradient_odd", "n=9,ci=8,co=8,h=2,w=7", DType::kFloat16),
+      *FindTarget("h100"));
+  ASSERT_TRUE(space.ok());
+  const auto shares = [](const std::string& text) { return absl::StrContains(text, "split_k=7"); };
+  EXPECT_EQ(DrawnPoints(*space, 1, shares).size(), 1);
+}
+
 TEST(WarpgroupRule, LeavesAloneWhatItCannotTranspose) {
   const auto offers = [](const char* op, const char* rule) {
     const auto space =

@@ -86,7 +86,7 @@ class LoopVectorizer {
       condition = AndAlso(condition, store->condition);
     }
     if (store->buffer == nullptr) return nullptr;
-    if (condition != nullptr && !IsUniform(condition, lane_)) return nullptr;
+    if (condition != nullptr && !IsUniform(condition, lane_)) return WithTail(condition, store);
     auto wide = MakeNode<StmtNode>(*store);
     const bool is_update =
         store->kind == StmtNode::Kind::kIntrin && store->intrinsic == Intrinsic::kAtomicCombine;
@@ -104,6 +104,29 @@ class LoopVectorizer {
   }
 
  private:
+  // Of a condition that holds for the first lanes up to some, as at the end of an array of an odd
+  // length: all lanes at once where it holds for the last one, and else one by one.
+  Stmt WithTail(const Expr& condition, const Stmt& store) {
+    for (const Expr& c : Conjuncts(condition)) {
+      if (!IsUniform(c, lane_) && !HoldsUpToALane(c)) return nullptr;
+    }
+    const bool is_worth_it =
+        store->kind == StmtNode::Kind::kStore && IsWide(*store->buffer, store->indices, lane_);
+    if (!is_worth_it) return nullptr;
+    const Stmt wide = Run(store);
+    const Expr all = SimplifyAt(condition, lane_, Int(lane_->extent - 1));
+    return Seq({If(all, wide), IfRarely(Simplify(MakeExpr(Op::kNot, {all})),
+                                        For(lane_, ForKind::kUnrolled, If(condition, store)))});
+  }
+  // Is it a comparison that can only become false as the lane grows?
+  bool HoldsUpToALane(const Expr& c) const {
+    if ((c->op != Op::kLt && c->op != Op::kLe) || c->args[0]->type != DType::kInt64) return false;
+    const Inequality sum = MakeInequality(c->op, c->args[0], c->args[1]);
+    return std::all_of(sum.terms.begin(), sum.terms.end(), [&](const Term& t) {
+      return !Mentions(t.x, lane_) || (t.x->op == Op::kVar && t.mod == 0 && t.coef > 0);
+    });
+  }
+
   bool AllLoadsWide(const Expr& e) const {
     bool all = true;
     Visit(e, [&](const Expr& node) {

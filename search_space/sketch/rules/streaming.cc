@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "base/math.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
@@ -18,6 +19,8 @@ constexpr int64_t kBusyThreads = 512;
 
 // Longest axis of which one thread may compute all elements.
 constexpr int64_t kMaxWhole = 16;
+// Elements of a row that is long beside a vector.
+constexpr int64_t kLongRow = 1024;
 
 // Neighbours along an axis that read the same elements: all when no index mentions the axis, q when
 // every mention is axis / q.
@@ -58,8 +61,11 @@ class StreamingPlan : public KernelPlan {
     for (const Var& axis : root.axes) extents_.push_back(axis->extent);
     for (int s : kernel.stageable) inlined_.push_back({shape.stage(s).tensor});
     for (int r : kernel.reductions) reductions_.push_back({shape.stage(r).tensor});
-    // Vectors that cross a row's end would be scalar accesses in the end.
-    std::vector<int64_t> vectors = AccessWidths(extents_.back(), root.tensor->dtype);
+    // Vectors that cross a row's end would be scalar accesses in the end. Of one long row that is
+    // the last vector alone.
+    const bool is_one_row = extents_.size() == 1 && extents_[0] >= kLongRow;
+    std::vector<int64_t> vectors = AccessWidths(
+        is_one_row ? RoundUp(extents_[0], kLongRow) : extents_.back(), root.tensor->dtype);
     KeepMultiples(SharedRun(root, extents_.size() - 1), vectors);
     int64_t least = vectors[0];  // elements of a thread
     threads_ =

@@ -12,6 +12,7 @@
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
+#include "search_space/schedule/rewrites/axes/merge_axes.h"
 #include "search_space/schedule/rewrites/axes/pad_terms.h"
 #include "search_space/schedule/rewrites/axes/phases.h"
 #include "search_space/schedule/rewrites/reductions/contract.h"
@@ -282,6 +283,14 @@ std::vector<Step> ScanningSteps(const std::shared_ptr<const TensorProgram>& prog
   return steps;
 }
 
+std::vector<Step> MergingSteps(const TensorProgram& program) {
+  std::vector<Step> steps;
+  for (const auto& [stage, outer, inner] : RowsWorthMerging(program)) {
+    steps.push_back(MergeAxes{stage, outer, inner});
+  }
+  return steps;
+}
+
 // Sums that would be too many terms to count are left alone. What is padded is split, too.
 std::vector<Step> PaddingSteps(const std::shared_ptr<const TensorProgram>& program) {
   Schedule schedule(program);
@@ -338,9 +347,13 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
   const auto of_scheduled = [&](const auto& steps_of) {
     return ThoseThatApply(program, scheduled, steps_of);
   };
+  const std::vector<Step> collapsing = of_stages(kOfReductions<CollapseAxes>);
   std::vector<Algorithm> algorithms = {
       {"definition", {}},
-      {"collapse", of_stages(kOfReductions<CollapseAxes>)},
+      {"collapse", collapsing},
+      {.name = "merge",
+       .steps = collapsing.empty() ? MergingSteps(*program) : std::vector<Step>{},
+       .only_matrices = true},
       {.name = "flatten", .steps = of_stages(FlatteningSteps), .only_matrices = true},
       {"contract", of_stages(kOfReductions<Contract>)},
       {"winograd", of_scheduled(kOfEach<Winograd>)},

@@ -437,6 +437,27 @@ std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program) {
   return found;
 }
 
+std::vector<AxesToMerge> RowsWorthMerging(const TensorProgram& program) {
+  for (const Stage& stage : program.stages) {
+    const std::vector<Expr> factors = LoadsIn(stage.body);
+    if (stage.combiner != Combiner::kSum || factors.size() != 2) continue;
+    for (size_t i = 0; i < 2; ++i) {
+      for (size_t o = 0; o + 1 < stage.axes.size(); ++o) {
+        const Pair pair{stage.axes[o], stage.axes[o + 1]};
+        const bool are_rows = pair.outer->extent > 1 && pair.inner->extent % kTile != 0 &&
+                              IsReadBy(factors[i], pair) &&
+                              !MentionsAny(factors[1 - i], {pair.outer.get(), pair.inner.get()});
+        if (!are_rows) continue;
+        MergedAxes merged(program);
+        merged.Add(stage, pair);
+        if (!IsMerged(program, merged, factors[i], pair)) continue;
+        return {{stage.name(), pair.outer->name, pair.inner->name}};
+      }
+    }
+  }
+  return {};
+}
+
 absl::Status MergeAxes::ApplyTo(ScheduleEditor& editor) const {
   return editor.RewriteProgram(stage, [&](const TensorProgram& program, const std::string& name) {
     return WithMergedAxes(program, name, outer, inner);

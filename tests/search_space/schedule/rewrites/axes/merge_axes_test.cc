@@ -54,6 +54,15 @@ op output(s, n, c) {
   in A[s, n, c], B[s, n]
   out P[i: n, j: n, x: c] = sum(t: s) A[t, i, x] * B[t, j]
 }
+op scaled_images(b, s, n, k) {
+  in X[b, s, k], W[n, k], K[b], P[s, n]
+  T[z: b, i: s, j: n] = sum(r: k) X[z, i, r] * W[j, r]
+  out Y[z: b, i: s, j: n] = K[z] * T[z, i, j] + P[i, j]
+}
+op own_images(b, s, n, k) {
+  in X[b, s, k], W[b, n, k]
+  out Y[z: b, i: s, j: n] = sum(r: k) X[z, i, r] * W[z, j, r]
+}
 op basis(m, n, o, k) {
   in X[m, n], C[k], W[o, n, k]
   H[i: m, r: n, g: k]: bfloat16 = X[i, r] * C[g] + X[i, r]
@@ -268,6 +277,28 @@ TEST(MergeAxesTest, ComputesTheSame) {
     SCOPED_TRACE(op);
     ExpectFormComputes(std::make_shared<const TensorProgram>(Made(op, shape)));
   }
+}
+
+TEST(MergeAxesTest, RowsOfSeveralImagesAreOfOneMatrix) {
+  const auto worth = [](const std::string& op, const std::string& shape) {
+    std::string all;
+    for (const AxesToMerge& m : RowsWorthMerging(Made(op, shape))) {
+      absl::StrAppend(&all, m.stage, " ", m.outer, " ", m.inner, ";");
+    }
+    return all;
+  };
+  EXPECT_EQ(worth("scaled_images", "b=3,s=5,n=8,k=16"), "T z i;");
+  EXPECT_EQ(worth("scaled_images", "b=3,s=64,n=8,k=16"), "");  // whole tiles
+  EXPECT_EQ(worth("scaled_images", "b=1,s=5,n=8,k=16"), "");
+  EXPECT_EQ(worth("own_images", "b=3,s=5,n=8,k=16"), "");
+  const TensorProgram program = Made("scaled_images", "b=3,s=5,n=8,k=16");
+  const auto merged = WithMergedAxes(program, "T", "z", "i");
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  EXPECT_EQ((*merged)->stages[0].axes[0]->extent, 15);
+  TensorValues inputs = IntegerInputs(program), values = inputs;
+  EvaluateAll(program, inputs);
+  EvaluateAll(**merged, values);
+  EXPECT_EQ(values.at("Y"), inputs.at("Y"));
 }
 
 TEST(MergeAxesTest, WhatHasNoTwoAxesIsRefused) {

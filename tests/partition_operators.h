@@ -5,6 +5,19 @@
 namespace heddle::tests {
 
 inline constexpr char kPartitionOperators[] = R"(
+op pairs(b, n) {
+  in X[b, n], Y[b, n]
+  G[z: b, i: n] = pow(2, X[z, i]) - 1
+  W[z: b, i: n, j: n] = abs(G[z, i] - G[z, j])
+  out P[z: b, i: n] = sum(j: n) W[z, i, j] * sigmoid(Y[z, i] - Y[z, j])
+  out Q[z: b, i: n] = sum(j: n) W[z, i, j] * Y[z, j]
+}
+op sweeps(n) {
+  in X[n, n]
+  A[y: n, x: n] = pow(2, exp(X[y, x])) + X[(y + 1) % n, x] + X[(y + n - 1) % n, x] + X[y, (x + 1) % n] + X[y, (x + n - 1) % n]
+  out B[y: n, x: n] = A[y, x] + A[(y + 1) % n, x] + A[(y + n - 1) % n, x] + A[y, (x + 1) % n] + A[y, (x + n - 1) % n]
+  out E[i: 1] = sum(y: n, x: n) B[y, x] * X[y, x]
+}
 op linear_ln(m, n, k) {
   in X[m, k], W[k, n], B[n], R[m, n], G[n]
   P[i: m, j: n] = sum(r: k) X[i, r] * W[r, j]

@@ -24,6 +24,7 @@
 #include "search_space/schedule/matrix/rolling_update.h"
 #include "search_space/schedule/matrix/row_fragment.h"
 #include "search_space/schedule/matrix/tensorize.h"
+#include "search_space/schedule/placement/compute_again.h"
 #include "search_space/schedule/placement/compute_at.h"
 #include "search_space/schedule/placement/compute_inline.h"
 #include "search_space/schedule/placement/compute_with.h"
@@ -80,7 +81,8 @@ using Step =
                  FlattenAxes, Contract, RowFragment, RollingUpdate, SplitOperand, FlattenSumAxes,
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
                  SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow,
-                 Scatter, ScatterInMemory, HoistFactors, RowsFirst, OwnStages, ReduceBeside>;
+                 Scatter, ScatterInMemory, HoistFactors, RowsFirst, OwnStages, ReduceBeside,
+                 ComputeAgain>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

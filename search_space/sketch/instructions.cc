@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/hash/hash.h"
 #include "search_space/ir/expr/simplify.h"
 
@@ -47,8 +48,9 @@ double InstructionsOf(Op op) {
 // once.
 class InstructionCounter {
  public:
-  // What is `outside` counts nothing.
-  explicit InstructionCounter(const std::vector<Expr>& outside) : outside_(outside) {}
+  // What `is_outside` counts nothing.
+  explicit InstructionCounter(absl::FunctionRef<bool(const Expr&)> is_outside)
+      : is_outside_(is_outside) {}
 
   double Count(const Expr& e) {
     Walk(e, true);
@@ -71,11 +73,8 @@ class InstructionCounter {
     if (is_shared) {
       if (const auto known = hashes_.find(walk); known != hashes_.end()) return known->second;
     }
-    const bool is_outside = std::any_of(outside_.begin(), outside_.end(), [&](const Expr& o) {
-      return o == e || StructurallyEqual(o, e);
-    });
-    counts =
-        counts && !is_outside && e->type != DType::kInt64 && (e->op != Op::kLoad || IsGather(e));
+    counts = counts && !is_outside_(e) && e->type != DType::kInt64 &&
+             (e->op != Op::kLoad || IsGather(e));
     uint64_t hash = absl::HashOf(e->op, e->type, e->int_value, e->float_value, e->var, e->buffer);
     for (const Expr& arg : e->args) hash = absl::HashOf(hash, Walk(arg, counts));
     if (counts && counted_.insert(hash).second) {
@@ -85,7 +84,7 @@ class InstructionCounter {
     return hash;
   }
 
-  const std::vector<Expr>& outside_;
+  const absl::FunctionRef<bool(const Expr&)> is_outside_;
   absl::flat_hash_map<std::pair<const ExprNode*, bool>, uint64_t> hashes_;  // of nodes, as walked
   absl::flat_hash_set<uint64_t> counted_;
   double count_ = 0;
@@ -94,7 +93,18 @@ class InstructionCounter {
 }  // namespace
 
 double Instructions(const Expr& e, const std::vector<Expr>& outside) {
-  return InstructionCounter(outside).Count(e);
+  const auto is_outside = [&](const Expr& node) {
+    return std::any_of(outside.begin(), outside.end(),
+                       [&](const Expr& o) { return o == node || StructurallyEqual(o, node); });
+  };
+  return InstructionCounter(is_outside).Count(e);
+}
+
+double InstructionsOfTerm(const Expr& e, const std::vector<Var>& reduce_axes) {
+  Variables terms;
+  for (const Var& axis : reduce_axes) terms.push_back(axis.get());
+  const auto is_shared = [&](const Expr& node) { return !MentionsAny(node, terms); };
+  return InstructionCounter(is_shared).Count(e);
 }
 
 }  // namespace heddle::search_space

@@ -11,6 +11,9 @@ namespace heddle::search_space {
 // Of one evaluation: what stands in several places counts once, as compilers compute it, and what
 // is `outside` nothing. An instruction of the special function unit counts as eight.
 double Instructions(const Expr& e, const std::vector<Expr>& outside = {});
+// Of a term of a sum over `reduce_axes`, by a thread that computes before them what all its terms
+// share.
+double InstructionsOfTerm(const Expr& e, const std::vector<Var>& reduce_axes);
 
 }  // namespace heddle::search_space
 

@@ -30,9 +30,9 @@ constexpr size_t kMostKernels = 10;
 constexpr size_t kMostStages = 20;
 // Of all definitions together; those of public models' operators have some hundred.
 constexpr int64_t kMostNodes = 2000;
-// Of the definition of one kernel, which is short once a stage in the middle is stored; and of all
-// partitions that are tried.
-constexpr int64_t kMostNodesOfOne = 20000, kMostNodesTried = 80000;
+// Of definitions that compute stages again, which are short once one in the middle is stored; and
+// of all partitions that are tried.
+constexpr int64_t kMostNodesOfRepeated = 20000, kMostNodesTried = 80000;
 // Of all stages' instructions, those of a kernel that computes stages at several places.
 constexpr double kComputedAgain = 2;
 // Instructions of what is not as soon loaded: an exponential, a root; and elements that read it.
@@ -47,6 +47,8 @@ constexpr double kTileShare = 0.85;
 // Of an element of a tile that is computed as it is fetched, for each load beside the first: what
 // the analytic time of kernels with such tiles says.
 constexpr double kLoadInstructions = 12;
+// Of a load from the first-level cache, which a multiprocessor has a quarter as many of.
+constexpr double kLoadedAgain = 4;
 // Of a term that is added where it belongs, beside what it is: a loop that compares and swaps.
 constexpr double kAtomicInstructions = 8;
 // Of the device, by what is left to the rule that knows least where something is reused.
@@ -103,13 +105,35 @@ class KernelEstimate {
     const double iterations = static_cast<double>(ExtentOf(s.axes)) * TermsOf(s);
     const double instruction_us = 2 / (target_.peak_gflops * 1e3);
     const bool is_scattered = scatters_ && PlacesOfTerm(s) > 1;
-    if (!s.is_reduction() || is_scattered || !ReadsSeveralTensors(s.body)) {
-      double each = Instructions(s.body) + (s.is_reduction() ? 1 : 0);
-      if (is_scattered) each += kAtomicInstructions;
-      instructions_us_ += each * iterations * instruction_us;
+    if (s.is_reduction() && !is_scattered && ReadsSeveralTensors(s.body)) {
+      AddProduct(s, iterations, instruction_us);
       return;
     }
-    AddProduct(s, iterations, instruction_us);
+    double each = s.is_reduction()
+                      ? InstructionsOfTerm(s.body, s.reduce_axes) + (IsMultiplyAdd(s) ? 0 : 1)
+                      : Instructions(s.body) + kLoadedAgain * LoadsAgain(s.body);
+    if (is_scattered) each += kAtomicInstructions;
+    instructions_us_ += each * iterations * instruction_us;
+  }
+
+  // Are its reductions tiled, so that what they read is computed for many elements at once?
+  bool HasTiles() {
+    if (!has_tiles_.has_value()) {
+      has_tiles_ = kernel_.fused || kTilingRule.apply(shape_, kernel_, target_) != nullptr;
+    }
+    return *has_tiles_;
+  }
+
+  // Of elements of a tensor beside the first that is loaded.
+  static double LoadsAgain(const Expr& body) {
+    const std::vector<Expr> loads = LoadsIn(body);
+    std::set<const Buffer*> tensors;
+    for (const Expr& load : loads) tensors.insert(load->buffer.get());
+    return static_cast<double>(loads.size() - tensors.size());
+  }
+
+  static bool IsMultiplyAdd(const ScheduledStage& s) {
+    return s.combiner == Combiner::kSum && s.body->op == Op::kMul;
   }
 
   // Of an element, that are computed: of the sums of all prefixes of a row each has one more, and
@@ -121,19 +145,21 @@ class KernelEstimate {
     return scanned > 0 ? terms / static_cast<double>(scanned) : terms;
   }
 
-  // Operands are computed once for a tile, but not where several reductions share their loops.
+  // Operands are computed once for a tile, but not where several reductions share their loops; and
+  // without tiles for each term that does not share them.
   void AddProduct(const ScheduledStage& s, double iterations, double instruction_us) {
     const Operands operands = OperandsOf(s);
     const bool is_alone = s.leader == nullptr && !schedule_.HasCompanions(s);
+    const bool is_tiled = HasTiles();
     const double terms = std::max(1.0, Instructions(operands.body, operands.list));
     bool narrow = true;
     for (const Expr& load : LoadsIn(s.body)) narrow = narrow && IsHalf(load->buffer->dtype);
     for (const Expr& operand : operands.list) {
-      double each = Instructions(operand);
+      double each = is_tiled ? Instructions(operand) : InstructionsOfTerm(operand, s.reduce_axes);
       if (each == 0) continue;
       each += kLoadInstructions * (static_cast<double>(LoadsIn(operand).size()) - 1);
       double times = iterations;
-      if (is_alone) {
+      if (is_alone && is_tiled) {
         for (const std::vector<Var>* axes : {&s.axes, &s.reduce_axes}) {
           for (const Var& axis : *axes) {
             if (MentionsAny(operand, {axis.get()})) continue;
@@ -144,6 +170,11 @@ class KernelEstimate {
         narrow = narrow && IsHalf(operand->type);
       }
       instructions_us_ += each * times * instruction_us;
+    }
+    // Several reductions without tiles share what they load.
+    if (!is_tiled && !is_alone) {
+      instructions_us_ += terms * iterations * instruction_us;
+      return;
     }
     reuses_ = true;
     const bool on_matrices = narrow && is_alone && (!kernel_.fused || rolls_) && terms == 1;
@@ -264,6 +295,7 @@ class KernelEstimate {
   std::set<const Buffer*> read_;
   double bytes_ = 0, instructions_us_ = 0, product_us_ = 0;
   double cached_bytes_ = 0;  // of the second-level cache, of what several blocks read
+  std::optional<bool> has_tiles_;
   bool reuses_ = false;
   bool scans_ = false;     // does a row's thread, or do several, go along its prefixes once?
   bool scatters_ = false;  // is each term of its reductions added where it belongs?
@@ -281,24 +313,24 @@ int64_t NodesOf(const ProgramShape& shape) {
   return nodes;
 }
 
-// Is it more to compute an element than to load it, for a reader of many more elements?
-bool IsWorthLoading(const Expr& body, const Buffer& tensor, const Buffer& reader) {
-  return reader.elements >= kRepeated * tensor.elements && Instructions(body) >= kCostly;
+// Is it more to compute an element than to load it, for a reader (Stage or ScheduledStage) that
+// computes with each many times?
+template <typename AnyStage>
+bool IsWorthLoading(const Expr& body, const Buffer& tensor, const AnyStage& reader) {
+  const int64_t times = ExtentOf(reader.axes) * ExtentOf(reader.reduce_axes);
+  return times >= kRepeated * tensor.elements && Instructions(body) >= kCostly;
 }
 
-// Is all of it one elementwise kernel, whose stages are computed at several places, as those of a
-// Runge-Kutta method that read their neighbours are, or for each of many elements that read the
-// same, as angles that all heads are turned by?
-bool ComputesAgain(const ProgramShape& definition) {
-  const KernelShape& kernel = definition.kernels[0];
-  if (!kernel.reductions.empty()) return false;
-  const ScheduledStage& root = definition.stage(kernel.root);
+// Is there an elementwise kernel whose stages are computed at several places, as those of a
+// Runge-Kutta method that read their neighbours are?
+bool RepeatsStages(const ProgramShape& definition) {
   double once = 0;
-  for (const Stage& s : definition.schedule.program().stages) {
-    once += Instructions(s.body);
-    if (!s.is_output && IsWorthLoading(s.body, *s.tensor, *root.tensor)) return true;
-  }
-  return Instructions(root.body) >= kComputedAgain * once;
+  for (const Stage& s : definition.schedule.program().stages) once += Instructions(s.body);
+  return std::any_of(definition.kernels.begin(), definition.kernels.end(),
+                     [&](const KernelShape& k) {
+                       return k.reductions.empty() &&
+                              Instructions(definition.stage(k.root).body) >= kComputedAgain * once;
+                     });
 }
 
 class Partitioner {
@@ -391,7 +423,7 @@ class Partitioner {
              return reader.is_reduction() ||
                     std::count_if(loads.begin(), loads.end(),
                                   [&](const Expr& l) { return l->buffer == s.tensor; }) > 1 ||
-                    IsWorthLoading(s.body, *s.tensor, *reader.tensor);
+                    IsWorthLoading(s.body, *s.tensor, reader);
            });
   }
   static bool IsStageable(const ProgramShape& shape, int stage) {
@@ -471,12 +503,34 @@ double EstimateUs(const ProgramShape& shape, const Target& target) {
   return us;
 }
 
+bool ComputesAgain(const ProgramShape& definition) {
+  const std::vector<Stage>& stages = definition.schedule.program().stages;
+  const bool is_elementwise =
+      definition.kernels.size() == 1 && definition.kernels[0].reductions.empty();
+  // What does not depend on the innermost loop a thread computes once for all of that.
+  const auto repeats = [&](const Stage& s, const Stage& reader) {
+    const Var& innermost = reader.is_reduction() ? reader.reduce_axes.back() : reader.axes.back();
+    const std::vector<Expr> loads = LoadsIn(reader.body);
+    return std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
+      return load->buffer == s.tensor && (is_elementwise || MentionsAny(load, {innermost.get()}));
+    });
+  };
+  return RepeatsStages(definition) ||
+         std::any_of(stages.begin(), stages.end(), [&](const Stage& s) {
+           return !s.is_reduction() && !s.is_output &&
+                  std::any_of(stages.begin(), stages.end(), [&](const Stage& reader) {
+                    return IsWorthLoading(s.body, *s.tensor, reader) && repeats(s, reader);
+                  });
+         });
+}
+
 bool IsDivisible(const ProgramShape& definition) {
   const size_t kernels = definition.kernels.size();
   if (kernels == 0 || kernels > kMostKernels) return false;
   if (definition.schedule.program().stages.size() > kMostStages) return false;
   const int64_t nodes = NodesOf(definition);
-  return kernels > 1 ? nodes <= kMostNodes : nodes <= kMostNodesOfOne && ComputesAgain(definition);
+  if (kernels > 1 && nodes <= kMostNodes) return true;
+  return nodes <= kMostNodesOfRepeated && ComputesAgain(definition);
 }
 
 std::vector<Partitioned> PartitionsOf(const std::shared_ptr<const TensorProgram>& program,

@@ -24,9 +24,14 @@ struct Partitioned {
 // blocks for; infinite where several kernels are merged for which there is no rule.
 double EstimateUs(const ProgramShape& shape, const Target& target);
 
-// Are there several kernels, or one elementwise that computes stages at several places, and are
-// they few and their definitions short enough that a partition costs a fraction of a millisecond to
-// look at? Others stay as they are defined.
+// Does a stage compute what costs more than to load it for each of many elements or terms that read
+// the same, as angles that all heads are turned by, or gains of documents that are compared in
+// pairs; or one elementwise kernel stages at several places?
+bool ComputesAgain(const ProgramShape& definition);
+
+// Are there several kernels, or one that computes again, and are they few and their definitions
+// short enough that a partition costs a fraction of a millisecond to look at? Others stay as they
+// are defined.
 bool IsDivisible(const ProgramShape& definition);
 
 // From each of `starts` one decision after another is taken that saves most: to store an

@@ -21,9 +21,6 @@
 namespace heddle::search_space {
 namespace {
 
-// Rows a multiprocessor: with more of them a kernel of whole rows keeps all of these busy.
-constexpr int64_t kFewLongRows = 2;
-
 // The program behind `steps`, which reduce rows of products in parts, in kernels that make these
 // where a product's tile lies: with what combines the parts in the kernel that reads it, and with
 // that in kernels of its own.

@@ -3,6 +3,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_SKETCH_ROW_PARTS_H_
 #define HEDDLE_SEARCH_SPACE_SKETCH_ROW_PARTS_H_
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "search_space/sketch/sketch.h"
 
 namespace heddle::search_space {
+
+// Rows a multiprocessor: with more of them a kernel of whole rows keeps all of these busy.
+inline constexpr int64_t kFewLongRows = 2;
 
 // Adds those of rows of products, which a tile of the product reduces: in its own kernel the
 // product would be stored.

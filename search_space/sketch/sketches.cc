@@ -16,13 +16,13 @@
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
 #include "search_space/schedule/rewrites/reductions/recompute.h"
-#include "search_space/schedule/rewrites/reductions/rows_first.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/combinations.h"
 #include "search_space/sketch/form.h"
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/matrix_sketches.h"
+#include "search_space/sketch/one_pass.h"
 #include "search_space/sketch/partition.h"
 #include "search_space/sketch/patterns/sites.h"
 #include "search_space/sketch/plans.h"
@@ -357,76 +357,6 @@ void AddRecomputed(const std::shared_ptr<const TensorProgram>& program, const Ta
   for (Sketch& sketch : added) sketch.name = absl::StrCat("recompute/", sketch.name);
 }
 
-// Has a reduction an axis of its own among those that number rows, as one of a channel's has?
-bool AreOfChannels(const TensorProgram& program, const std::vector<RowsFirst>& reductions) {
-  return std::any_of(reductions.begin(), reductions.end(), [&](const RowsFirst& first) {
-    return std::any_of(program.stages.begin(), program.stages.end(), [&](const Stage& s) {
-      return s.name() == first.stage &&
-             std::any_of(s.axes.begin(), s.axes.end(), [&](const Var& axis) {
-               return std::count(first.axes.begin(), first.axes.end(), axis->name) > 0;
-             });
-    });
-  });
-}
-
-// The reductions over rows in two; those of channels over longer rows where the axes of an output's
-// rows and of their elements, as those of an image's pixels, can be one. The steps so far are
-// added.
-std::vector<RowsFirst> FindRowsFirst(const TensorProgram& program, std::vector<Step>& steps) {
-  std::vector<RowsFirst> found = ReductionsBesideRows(program);
-  if (!AreOfChannels(program, found)) return found;
-  for (const Stage& s : program.stages) {
-    const auto collapsed = s.is_output && !s.is_reduction()
-                               ? Collapse(program, s.name())
-                               : absl::InvalidArgumentError("not a row's");
-    if (!collapsed.ok()) continue;
-    std::vector<RowsFirst> longer = ReductionsBesideRows(**collapsed);
-    if (!AreOfChannels(**collapsed, longer)) continue;
-    steps.emplace_back(CollapseAxes{s.name()});
-    return longer;
-  }
-  return found;
-}
-
-// With reductions over all rows in two (rows_first.h): all that is made of a row in one kernel, and
-// what the rows' results are reduced to behind it.
-void AddRowsFirst(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-                  std::vector<Sketch>& sketches) {
-  std::vector<Step> steps;
-  std::set<std::string> ends;
-  for (RowsFirst& step : FindRowsFirst(*program, steps)) {
-    ends.insert(NameOfRows(step.stage));
-    steps.emplace_back(std::move(step));
-  }
-  if (ends.empty()) return;
-  const auto shape =
-      std::make_shared<const ProgramShape>(FuseKernelsTogether(program, steps, ends));
-  std::vector<Plans> plans = PlansOf(*shape, false, target);
-  for (Plans& made : plans) {
-    std::erase_if(made, [&](const Plan& p) { return !p.plan->IsWritable(shape->schedule); });
-  }
-  if (!IsEachMade(plans)) return;
-  std::vector<Sketch> added;
-  AddCombinations(plans, shape, added);
-  for (Sketch& sketch : added) {
-    sketch.name = absl::StrCat("rows_first/", sketch.name, CompanionsIn(shape->schedule));
-  }
-  AddAsOften(std::move(added), sketches);
-}
-
-// With reductions over rows beside what is made of these (reduce_beside.h), in one pass.
-void AddBeside(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-               std::vector<Sketch>& sketches) {
-  const auto shape = std::make_shared<const ProgramShape>(FuseBeside(program));
-  if (shape->kernels.empty()) return;
-  const std::vector<Plans> plans = PlansOf(*shape, false, target);
-  if (!IsEachMade(plans)) return;
-  std::vector<Sketch> added;
-  AddCombinations(plans, shape, added);
-  for (Sketch& sketch : added) sketch.name = absl::StrCat("beside/", sketch.name);
-  AddAsOften(std::move(added), sketches);
-}
-
 // Has the one kernel fewer rows than the device has multiprocessors, each of many terms?
 bool HasFewLongRows(const ProgramShape& shape, const Target& target) {
   constexpr int64_t kLong = 32 << 10;
@@ -506,7 +436,8 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   AddTogether(program, target, plans, sketches);
   AddCollapsedRows(program, target, sketches);
   // Where one kernel reads all inputs once there is nothing to divide, unless it computes again.
-  const bool has_one_kernel = definition->kernels.size() > 1 && HasOneKernel(sketches);
+  const bool has_one_kernel =
+      definition->kernels.size() > 1 && HasOneKernel(sketches) && !ComputesAgain(*definition);
   AddChain(program, target, sketches);
   AddSites(program, target, sketches);
   const std::vector<Parted> parted = AddApart(program, target, *definition, sketches);

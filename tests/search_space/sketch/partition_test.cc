@@ -50,12 +50,14 @@ constexpr Case kCases[] = {
     {"shared_branches", "m=4096,n=512,k=256,l=512"},
     {"logits_softmax", "m=4096,n=2048,k=128"},
     {"adapter_norm", "m=8192,d=512,h=64"},
+    {"pairs", "b=1024,n=200"},
+    {"sweeps", "n=4096"},
     {"softmax", "m=4096,n=1024"},
     {"gelu_product", "m=4096,n=1024,k=1024"},
 };
 
 // The names say what is stored, merged or apart, and by which rules kernels are planned. A program
-// that is one kernel, by itself or along its rows, is not divided.
+// that is one kernel, by itself or along its rows, is divided only where it computes stages again.
 TEST(PartitionTest, OfOperatorsOfSeveralKernels) {
   std::string text;
   for (const Case& c : kCases) {

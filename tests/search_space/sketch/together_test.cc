@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,7 +14,9 @@
 #include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/schedule/step.h"
+#include "search_space/sketch/kernels/kernels.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/drawn_points.h"
 #include "tests/search_space/products.h"
@@ -91,6 +95,12 @@ op complex_product(m, n, k) {
   out X[i: m, j: n] = P[i, j] - Q[i, j]
   out Y[i: m, j: n] = R[i, j] + S[i, j]
 }
+op leap(n) {
+  in F[n, n], P[n, n]
+  out V[y: n, x: n] = P[y, x] + F[(y + 1) % n, x] - F[y, x]
+  out U[y: n, x: n] = F[y, x] + V[y, x]
+  out H[a: 1] = sum(y: n, x: n) V[y, x] * V[y, (x + 1) % n] - U[y, x] * U[(y + 1) % n, x]
+}
 op apart(m, n, k) {
   in A[m, k], B[k, n], C[m, k], D[k, n]
   out P[i: m, j: n] = sum(r: k) A[i, r] * B[r, j]
@@ -157,6 +167,22 @@ TEST(Together, OutputsOfRowsAreComputedWithWhatReadsThem) {
 
 // Products without a common operand, or over unlike axes, are kernels of their own: one thread per
 // result would read both operands of each again.
+// A sum of an output's neighbours would compute each several times.
+TEST(Together, OutputsAreLoadedWhereThatIsLess) {
+  const ProgramShape shape = FindKernelsTogether(ProgramOf("leap", "n=64"));
+  ASSERT_EQ(shape.kernels.size(), 2);
+  const auto reads = [&](const std::string& stage) {
+    std::set<std::string> names;
+    for (const Expr& load : LoadsIn(shape.stage(shape.schedule.FindStage(stage)).body)) {
+      names.insert(load->buffer->name);
+    }
+    return names;
+  };
+  EXPECT_EQ(reads("U"), (std::set<std::string>{"F", "P"}));  // with V, in its loops
+  EXPECT_EQ(reads("H.acc"), (std::set<std::string>{"U", "V"}));
+  EXPECT_THAT(ToString(shape.steps), HasSubstr("compute_again(V, U)"));
+}
+
 TEST(Together, ReductionsThatShareNothingAreKeptApart) {
   EXPECT_EQ(SketchesOf(SpaceOf("recurrent", "m=64,n=64,k=64,l=32")), "stream, apart/tile+tile");
   // Of the four products two and two have an operand in common.

@@ -91,6 +91,7 @@ class SplitAxes {
         }
       });
     }
+    for (const BufferRef& input : program_.inputs) AddReductionsOf(input);
     return true;
   }
 
@@ -112,6 +113,24 @@ class SplitAxes {
   }
 
  private:
+  // Of an input that is read along split axes, the axes along which reductions go through it.
+  void AddReductionsOf(const BufferRef& input) {
+    for (size_t d = 0; d < input->shape.size(); ++d) {
+      bool is_split = false;
+      std::vector<const Variable*> reduced;
+      for (const Stage& reader : program_.stages) {
+        Visit(reader.body, [&](const Expr& load) {
+          if (load->op != Op::kLoad || load->buffer != input) return;
+          const Expr& index = load->args[d];
+          if (index->op != Op::kVar || index->var->extent != input->shape[d]) return;
+          is_split = is_split || Has(index->var);
+          if (IsAxis(index, reader.reduce_axes)) reduced.push_back(index->var.get());
+        });
+      }
+      if (is_split) axes_.insert(reduced.begin(), reduced.end());
+    }
+  }
+
   bool AddWithReaders(const Stage& stage, const Var& axis) {
     if (axis->extent % width_ != 0 || axis->extent == width_) return false;
     if (!axes_.emplace(axis.get()).second) return true;
@@ -123,6 +142,10 @@ class SplitAxes {
         if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
         const Expr& index = load->args[dim];
         if (IsAtFixedPart(reader, SplitOf(index, width_))) return;
+        if (IsAxis(index, reader.reduce_axes) && index->var->extent == axis->extent) {
+          axes_.emplace(index->var.get());
+          return;
+        }
         const std::optional<OtherOrder> order = OtherOrderOf(reader, index, width_);
         possible = order.has_value() && AddWithReaders(reader, order->axis);
       });
@@ -158,23 +181,15 @@ class SplitStages {
 
   void Run(Stage& stage) {
     const BufferRef before = stage.tensor;
-    std::vector<Var> axes;
-    std::vector<int64_t> shape;
     std::vector<bool> is_split;
-    for (const Var& axis : stage.axes) {
-      is_split.push_back(split_.Has(axis));
-      if (!is_split.back()) {
-        axes.push_back(axis);
-        continue;
-      }
-      axes.push_back(MakeVar(axis->name, axis->extent / width_));
-      axes.push_back(MakeVar(stage.UnusedAxisName(absl::StrCat(axis->name, "_in")), width_));
-      values_[axis.get()] =
-          VarExpr(axes[axes.size() - 2]) * Int(width_) + VarExpr(axes[axes.size() - 1]);
-    }
+    for (const Var& axis : stage.axes) is_split.push_back(split_.Has(axis));
+    std::vector<Var> axes = Parts(stage, stage.axes);
+    std::vector<Var> reduce_axes = Parts(stage, stage.reduce_axes);
+    std::vector<int64_t> shape;
     for (const Var& axis : axes) shape.push_back(axis->extent);
     stage.body = Simplify(Rewrite(stage.body, [&](const Expr& e) { return RewriteNode(e); }));
     stage.axes = std::move(axes);
+    stage.reduce_axes = std::move(reduce_axes);
     if (shape.size() == before->shape.size()) return;
     stage.tensor = MakeBuffer(before->name, before->dtype, before->scope, std::move(shape));
     tensors_[before.get()] = {stage.tensor, std::move(is_split), true};
@@ -186,6 +201,21 @@ class SplitStages {
     std::vector<bool> is_split;  // of the dimensions before
     bool is_made = false;        // by a stage
   };
+
+  // The axes with two in the place of each that is split.
+  std::vector<Var> Parts(const Stage& stage, const std::vector<Var>& axes) {
+    std::vector<Var> parts;
+    for (const Var& axis : axes) {
+      if (!split_.Has(axis)) {
+        parts.push_back(axis);
+        continue;
+      }
+      parts.push_back(MakeVar(axis->name, axis->extent / width_));
+      parts.push_back(MakeVar(stage.UnusedAxisName(absl::StrCat(axis->name, "_in")), width_));
+      values_[axis.get()] = VarExpr(parts[parts.size() - 2]) * Int(width_) + VarExpr(parts.back());
+    }
+    return parts;
+  }
 
   // Null where the node stays; its arguments are rewritten already.
   Expr RewriteNode(const Expr& e) const {
@@ -294,6 +324,16 @@ bool MixesParts(const TensorProgram& program, const Stage& stage, size_t dim, in
   return possible && mixes;
 }
 
+// Can it be split, where nobody reduces what is read along it?
+bool SplitsOwnAxes(const TensorProgram& program, const Stage& stage, const Var& axis,
+                   int64_t width) {
+  const auto split = WithSplitAxis(program, stage.name(), axis->name, width);
+  return split.ok() && std::equal(program.stages.begin(), program.stages.end(),
+                                  (*split)->stages.begin(), [](const Stage& a, const Stage& b) {
+                                    return a.reduce_axes.size() == b.reduce_axes.size();
+                                  });
+}
+
 std::optional<AxisParts> AxisReadInParts(const TensorProgram& program, const Stage& stage) {
   for (size_t dim = 0; dim < stage.axes.size(); ++dim) {
     const Var& axis = stage.axes[dim];
@@ -304,7 +344,7 @@ std::optional<AxisParts> AxisReadInParts(const TensorProgram& program, const Sta
         const bool is_read =
             FixedPartsRead(program, stage, dim, width) == static_cast<size_t>(parts) ||
             MixesParts(program, stage, dim, width, are_blocks);
-        if (is_read && WithSplitAxis(program, stage.name(), axis->name, width).ok()) {
+        if (is_read && SplitsOwnAxes(program, stage, axis, width)) {
           return AxisParts{stage.name(), axis->name, width};
         }
       }
@@ -357,7 +397,7 @@ std::optional<AxisParts> AxisWorthSplitting(const TensorProgram& program) {
     if (!stage.is_reduction()) continue;
     for (const auto& [axis, width] : QuotientsIn(stage)) {
       if (!IsProductOfPlaces(stage, axis, width)) continue;
-      if (WithSplitAxis(program, stage.name(), axis->name, width).ok()) {
+      if (SplitsOwnAxes(program, stage, axis, width)) {
         return AxisParts{stage.name(), axis->name, width};
       }
     }

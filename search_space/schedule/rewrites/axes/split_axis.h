@@ -29,11 +29,11 @@ struct SplitAxis {
 
 // The program with two axes, `axis` of extent / width and one of `width`, in the place of `axis` of
 // stage `name`, and of the axes of other stages along which they read one another's elements
-// [.., axis, ..]. Tensors keep their names and their elements' order in memory, outputs and inputs
-// too; inputs that are read in other ways as well are read at [axis * width + place]. Who reads one
-// part, such as H[i, j + width], reads that. InvalidArgument where there is no such stage or axis,
-// `width` does not divide its extent into parts of at least two, or a stage reads elements along it
-// in another way or reduces them.
+// [.., axis, ..], and of reductions along what is read of inputs so. Tensors keep their names and
+// their elements' order in memory, outputs and inputs too; inputs that are read in other ways as
+// well are read at [axis * width + place]. Who reads one part, such as H[i, j + width], reads that.
+// InvalidArgument where there is no such stage or axis, `width` does not divide its extent into
+// parts of at least two, or a stage reads elements along it in another way.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSplitAxis(const TensorProgram& program,
                                                                    const std::string& name,
                                                                    const std::string& axis,

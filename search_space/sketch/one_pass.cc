@@ -1,0 +1,141 @@
+#include "search_space/sketch/one_pass.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "search_space/schedule/rewrites/axes/collapse.h"
+#include "search_space/schedule/rewrites/axes/split_axis.h"
+#include "search_space/schedule/rewrites/reductions/rows_first.h"
+#include "search_space/schedule/step.h"
+#include "search_space/sketch/combinations.h"
+#include "search_space/sketch/kernels/kernels.h"
+#include "search_space/sketch/plans.h"
+#include "search_space/sketch/row_parts.h"
+
+namespace heddle::search_space {
+namespace {
+
+constexpr int64_t kLongRow = 8192;
+
+// Steps in front of those that reduce rows first, and the program behind them.
+struct Prepared {
+  std::string name;  // of the way, in front of sketches' names
+  std::vector<Step> steps;
+  std::shared_ptr<const TensorProgram> program;
+  std::vector<RowsFirst> reductions;
+};
+
+// Has a reduction an axis of its own among those that number rows, as one of a channel's has?
+bool AreOfChannels(const TensorProgram& program, const std::vector<RowsFirst>& reductions) {
+  return std::any_of(reductions.begin(), reductions.end(), [&](const RowsFirst& first) {
+    return std::any_of(program.stages.begin(), program.stages.end(), [&](const Stage& s) {
+      return s.name() == first.stage &&
+             std::any_of(s.axes.begin(), s.axes.end(), [&](const Var& axis) {
+               return std::count(first.axes.begin(), first.axes.end(), axis->name) > 0;
+             });
+    });
+  });
+}
+
+// The reductions over rows in two; those of channels over longer rows where the axes of an output's
+// rows and of their elements, as those of an image's pixels, can be one.
+Prepared Prepare(const std::shared_ptr<const TensorProgram>& program) {
+  Prepared plain{"", {}, program, ReductionsBesideRows(*program)};
+  if (!AreOfChannels(*program, plain.reductions)) return plain;
+  for (const Stage& s : program->stages) {
+    const auto collapsed = s.is_output && !s.is_reduction()
+                               ? Collapse(*program, s.name())
+                               : absl::InvalidArgumentError("not a row's");
+    if (!collapsed.ok()) continue;
+    std::vector<RowsFirst> longer = ReductionsBesideRows(**collapsed);
+    if (!AreOfChannels(**collapsed, longer)) continue;
+    return {"", {CollapseAxes{s.name()}}, *collapsed, std::move(longer)};
+  }
+  return plain;
+}
+
+// The largest elementwise output, where it has few long rows.
+const Stage* FewLongRows(const TensorProgram& program, const Target& target) {
+  const Stage* largest = nullptr;
+  for (const Stage& s : program.stages) {
+    if (!s.is_output || s.is_reduction()) continue;
+    if (largest == nullptr || s.tensor->elements >= largest->tensor->elements) largest = &s;
+  }
+  if (largest == nullptr || largest->axes.back()->extent < kLongRow) return nullptr;
+  const int64_t rows = largest->tensor->elements / largest->axes.back()->extent;
+  return rows <= kFewLongRows * target.sm_count ? largest : nullptr;
+}
+
+// Those over parts of few long rows, for as many blocks as a device has.
+std::vector<Prepared> PrepareParts(const std::shared_ptr<const TensorProgram>& program,
+                                   const Target& target) {
+  std::vector<Prepared> all;
+  const Stage* const rows = FewLongRows(*program, target);
+  if (rows == nullptr) return all;
+  for (const int64_t columns : {1024, 4096}) {
+    const SplitAxis step{rows->name(), rows->axes.back()->name, columns};
+    const auto split = WithSplitAxis(*program, step.stage, step.axis, step.width);
+    if (!split.ok()) continue;
+    all.push_back(
+        {absl::StrCat("row_parts[", columns, "]+"), {step}, *split, ReductionsBesideRows(**split)});
+  }
+  return all;
+}
+
+std::vector<Sketch> RowsFirstSketches(const std::shared_ptr<const TensorProgram>& program,
+                                      const Prepared& prepared, const Target& target) {
+  std::vector<Step> steps = prepared.steps;
+  std::set<std::string> ends;
+  for (const RowsFirst& step : prepared.reductions) {
+    ends.insert(NameOfRows(step.stage));
+    steps.emplace_back(step);
+  }
+  if (ends.empty()) return {};
+  const auto shape =
+      std::make_shared<const ProgramShape>(FuseKernelsTogether(program, steps, ends));
+  std::vector<Plans> plans = PlansOf(*shape, false, target);
+  for (Plans& made : plans) {
+    std::erase_if(made, [&](const Plan& p) { return !p.plan->IsWritable(shape->schedule); });
+  }
+  if (!IsEachMade(plans)) return {};
+  std::vector<Sketch> added;
+  AddCombinations(plans, shape, added);
+  for (Sketch& sketch : added) {
+    sketch.name =
+        absl::StrCat(prepared.name, "rows_first/", sketch.name, CompanionsIn(shape->schedule));
+  }
+  return added;
+}
+
+}  // namespace
+
+void AddRowsFirst(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                  std::vector<Sketch>& sketches) {
+  AddAsOften(RowsFirstSketches(program, Prepare(program), target), sketches);
+  std::vector<Sketch> of_parts;
+  for (const Prepared& parts : PrepareParts(program, target)) {
+    std::vector<Sketch> more = RowsFirstSketches(program, parts, target);
+    std::move(more.begin(), more.end(), std::back_inserter(of_parts));
+  }
+  AddAsOften(std::move(of_parts), sketches);
+}
+
+void AddBeside(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+               std::vector<Sketch>& sketches) {
+  const auto shape = std::make_shared<const ProgramShape>(FuseBeside(program));
+  if (shape->kernels.empty()) return;
+  const std::vector<Plans> plans = PlansOf(*shape, false, target);
+  if (!IsEachMade(plans)) return;
+  std::vector<Sketch> added;
+  AddCombinations(plans, shape, added);
+  for (Sketch& sketch : added) sketch.name = absl::StrCat("beside/", sketch.name);
+  AddAsOften(std::move(added), sketches);
+}
+
+}  // namespace heddle::search_space

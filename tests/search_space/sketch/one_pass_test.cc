@@ -1,0 +1,99 @@
+// Reductions over rows beside what is made of these, in one pass over few long rows.
+#include "search_space/sketch/one_pass.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/notation/reference.h"
+#include "tests/search_space/drawn_points.h"
+#include "tests/search_space/products.h"
+
+namespace heddle::search_space::one_pass_test {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr const char* kOperators = R"(
+op of_each(b, n) {
+  in X[b, n], V[b, n], W[b]
+  D[z: b, i: n] = V[z, i] - X[z, i]
+  S[z: b] = sum(i: n) D[z, i] * D[z, i]
+  out L[z: b]: float32 = W[z] * S[z] / n
+  out G[z: b, i: n] = 2 * W[z] * D[z, i]
+}
+op of_all(n) {
+  in X[n]
+  out L[a: 1] = sum(i: n) X[i] * X[i]
+  out G[i: n] = 2 * X[i]
+}
+op divided(b, n) {
+  in X[b, n]
+  S[z: b] = sum(i: n) X[z, i]
+  out L[z: b] = 2 * S[z]
+  out G[z: b, i: n] = X[z, i] / S[z]
+}
+)";
+
+std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::string& shape) {
+  return InstantiatedFrom(kOperators, op, shape, DType::kFloat32);
+}
+
+// The ways that sketches' names begin with.
+std::set<std::string> Ways(const std::string& op, const std::string& shape) {
+  std::vector<Sketch> sketches;
+  AddRowsFirst(Made(op, shape), *FindTarget("h100"), sketches);
+  std::set<std::string> ways;
+  for (const Sketch& sketch : sketches) {
+    if (sketch.name.starts_with("row_parts[")) {
+      ways.insert(sketch.name.substr(0, sketch.name.find('/')));
+    }
+  }
+  return ways;
+}
+
+TEST(BesideLongRowsTest, FewLongRowsAreManyShorterOnes) {
+  EXPECT_THAT(Ways("of_each", "b=264,n=8192"),
+              ElementsAre("row_parts[1024]+rows_first", "row_parts[4096]+rows_first"));
+  EXPECT_THAT(Ways("of_all", "n=9216"), ElementsAre("row_parts[1024]+rows_first"));
+  EXPECT_THAT(Ways("of_each", "b=265,n=8192"), IsEmpty());  // are enough for the device
+  EXPECT_THAT(Ways("of_each", "b=2,n=4096"), IsEmpty());
+  EXPECT_THAT(Ways("of_each", "b=2,n=9000"), IsEmpty());  // no whole parts
+  EXPECT_THAT(Ways("divided", "b=2,n=8192"), IsEmpty());  // waits for the sum
+}
+
+class BesideLongRows : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(BesideLongRows, ReadsRowsOnce) {
+  const auto program = Made(GetParam().first, GetParam().second);
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  const TensorValues inputs = IntegerInputs(*program);
+  TensorValues expected = inputs;
+  EvaluateAll(*program, expected);
+  ForDrawnPoints(space, 4, BeginsWith("row_parts["), inputs,
+                 [&](const Program& lowered, const TensorValues& got) {
+                   const auto reads = [](const Kernel& k) {
+                     return std::any_of(k.arguments.begin(), k.arguments.end(),
+                                        [](const BufferRef& b) { return b->name == "X"; });
+                   };
+                   EXPECT_EQ(std::count_if(lowered.kernels.begin(), lowered.kernels.end(), reads),
+                             1);
+                   ExpectOutputsNear(*program, expected, got, 1e-5);
+                 });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BesideLongRows,
+                         testing::Values(std::pair("of_each", "b=3,n=8192"),
+                                         std::pair("of_all", "n=9216")),
+                         [](const auto& info) { return info.param.first; });
+
+}  // namespace
+}  // namespace heddle::search_space::one_pass_test

@@ -67,8 +67,9 @@ class RowsPlan : public KernelPlan {
     }
     if (blocks_) HEDDLE_RETURN_IF_ERROR(CheckBeside(v));
     if (blocks > target_.max_grid) return refuse(absl::StrCat(blocks, " blocks"));
+    // Parts are whole rounds, so that there may be some fewer; half as many are another choice.
     if (Parts(v) > 1 && (blocks > kMostBlocks * target_.sm_count || v[hold_] != kHoldNothing ||
-                         CeilDiv(rows_.length, part) != Parts(v))) {
+                         2 * CeilDiv(rows_.length, part) <= Parts(v))) {
       return refuse(absl::StrCat(Parts(v), " parts of a row are not all needed"));
     }
     const int64_t held = Elements(v);
@@ -91,7 +92,8 @@ class RowsPlan : public KernelPlan {
   }
 
   double Waste(HoleValues v) const override {
-    const double row = static_cast<double>(Elements(v) * v[threads_] * Parts(v));
+    const int64_t parts = CeilDiv(rows_.length, PartLength(v));
+    const double row = static_cast<double>(Elements(v) * v[threads_] * parts);
     return row / static_cast<double>(rows_.length);
   }
 
@@ -124,6 +126,7 @@ class RowsPlan : public KernelPlan {
     }
     return holds;
   }
+  // Of a row, over blocks, at most.
   int64_t Parts(HoleValues v) const { return split_ ? v[*split_] : 1; }
   // Of a thread.
   int64_t Results(HoleValues v) const { return results_ ? v[*results_] : 1; }

@@ -49,7 +49,7 @@ class SplitDecision : public Decision {
     const std::vector<StageRef> partials = nest.w.Materialize(nest.reduction, kernel_.reduction);
     nest.stage = partials[0];
     nest.blocks = {nest.w.Loops(nest.stage)[0]};
-    WriteCombineKernel(nest.w, {kernel_.root, kernel_.reduction, partials, tile.parts},
+    WriteCombineKernel(nest.w, {kernel_.root, kernel_.reduction, partials, Needed(tile)},
                        kernel_.target);
   }
 
@@ -61,11 +61,15 @@ class SplitDecision : public Decision {
       return kernel_.Refuse(
           absl::StrCat(tiles, " blocks need no reduction split ", parts, " times"));
     }
-    const int64_t length = tile.PartLength();
-    if (CeilDiv(kernel_.reduce_axes[kernel_.shared_axis].extent, length) != parts) {
-      return kernel_.Refuse(absl::StrCat(parts, " parts of ", length, " are not all needed"));
+    // Parts are of whole tiles, so that there may be some fewer; half as many are another choice.
+    if (2 * Needed(tile) <= parts) {
+      return kernel_.Refuse(
+          absl::StrCat(parts, " parts of ", tile.PartLength(), " are not all needed"));
     }
     return absl::OkStatus();
+  }
+  int64_t Needed(const Tile& tile) const {
+    return CeilDiv(kernel_.reduce_axes[kernel_.shared_axis].extent, tile.PartLength());
   }
 
   HoleId parts_;

@@ -33,7 +33,7 @@ struct Tile {
   bool through_registers = false;  // what is fetched waits in registers
   int64_t fragment_copies = 1;     // of each operand's fragment in registers
   int64_t blocks_per_sm = 1;       // that have to fit
-  int64_t parts = 1;               // of the reduction, over blocks
+  int64_t parts = 1;               // of the reduction, over blocks, at most
   int64_t slices = 1;              // of the reduction, over parts of a block
 
   int64_t operator[](HoleId hole) const { return values[hole]; }

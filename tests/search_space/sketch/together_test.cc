@@ -362,6 +362,14 @@ TEST(Together, PartsOfARowAreAllNeeded) {
   EXPECT_TRUE(check("rows: threads=32 rows=1 vector=1 hold=0 unroll=1 split=32").ok());
   EXPECT_THAT(check("rows: threads=64 rows=1 vector=1 hold=0 unroll=1 split=32").message(),
               HasSubstr("not all needed"));
+  // 24 of 128 terms each are no other choice.
+  const SearchSpace longer = SpaceOf("squares", "m=1,n=3000");
+  const auto point = longer.Parse("rows: threads=64 rows=1 vector=1 hold=0 unroll=1 split=32");
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_TRUE(longer.Check(*point).ok());
+  const auto lowered = longer.Lower(*point);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_EQ(lowered->kernels[0].block->extent, 24);
 }
 
 // rfactor, then the partial results of both in one kernel and their sums in another.

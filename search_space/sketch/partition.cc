@@ -37,7 +37,7 @@ constexpr int64_t kMostNodesOfRepeated = 20000, kMostNodesTried = 80000;
 constexpr double kComputedAgain = 2;
 // Instructions of what is not as soon loaded: an exponential, a root; and elements that read it.
 constexpr double kCostly = 10;
-constexpr int64_t kRepeated = 16;
+constexpr double kRepeated = 16;
 // What a partition must save, since others know more ways to compute their kernels.
 constexpr double kWorthwhile = 0.97;
 
@@ -317,8 +317,9 @@ int64_t NodesOf(const ProgramShape& shape) {
 // computes with each many times?
 template <typename AnyStage>
 bool IsWorthLoading(const Expr& body, const Buffer& tensor, const AnyStage& reader) {
-  const int64_t times = ExtentOf(reader.axes) * ExtentOf(reader.reduce_axes);
-  return times >= kRepeated * tensor.elements && Instructions(body) >= kCostly;
+  const double times = static_cast<double>(ExtentOf(reader.axes)) *
+                       static_cast<double>(ExtentOf(reader.reduce_axes));
+  return times >= kRepeated * static_cast<double>(tensor.elements) && Instructions(body) >= kCostly;
 }
 
 // Is there an elementwise kernel whose stages are computed at several places, as those of a
@@ -509,7 +510,9 @@ bool ComputesAgain(const ProgramShape& definition) {
       definition.kernels.size() == 1 && definition.kernels[0].reductions.empty();
   // What does not depend on the innermost loop a thread computes once for all of that.
   const auto repeats = [&](const Stage& s, const Stage& reader) {
-    const Var& innermost = reader.is_reduction() ? reader.reduce_axes.back() : reader.axes.back();
+    const std::vector<Var>& loops = reader.is_reduction() ? reader.reduce_axes : reader.axes;
+    if (loops.empty()) return false;
+    const Var& innermost = loops.back();
     const std::vector<Expr> loads = LoadsIn(reader.body);
     return std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
       return load->buffer == s.tensor && (is_elementwise || MentionsAny(load, {innermost.get()}));

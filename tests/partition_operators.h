@@ -5,6 +5,12 @@
 namespace heddle::tests {
 
 inline constexpr char kPartitionOperators[] = R"(
+op stored_factor(b, n) {
+  in X[b, n], Y[b, n]
+  out S[q: 1] = sum(z: b, i: n) X[z, i] * Y[z, i]
+  E[z: b, i: n] = exp(X[z, i] * 0.01) - S[0]
+  out T[i: n] = sum(z: b) E[z, i] * X[z, i]
+}
 op pairs(b, n) {
   in X[b, n], Y[b, n]
   G[z: b, i: n] = pow(2, X[z, i]) - 1

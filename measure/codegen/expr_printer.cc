@@ -88,8 +88,8 @@ Interval Intersect(const Interval& a, const Interval& b) {
 
 // max(min(x, greatest), least), as numbers of tensors of indices are read, as min(max(x, least),
 // greatest), which says the same. Null for anything else. Where the first is compared with the
-// greatest, ptxas 13.0 takes a wrong predicate for sm_90 (docs/notebook.md), be it that a loop is
-// unrolled before it sees a number.
+// greatest, ptxas 13.0 takes a wrong predicate for sm_90 (docs/notebook.md), also where it sees the
+// number only once a loop is unrolled.
 Expr LeastFirst(const Expr& e) {
   if (e->op != Op::kMax || e->args[0]->op != Op::kMin) return nullptr;
   const Expr &x = e->args[0]->args[0], &greatest = e->args[0]->args[1], &least = e->args[1];

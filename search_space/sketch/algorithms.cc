@@ -283,12 +283,11 @@ std::vector<Step> ScanningSteps(const std::shared_ptr<const TensorProgram>& prog
   return steps;
 }
 
-std::vector<Step> MergingSteps(const TensorProgram& program) {
-  std::vector<Step> steps;
-  for (const auto& [stage, outer, inner] : RowsWorthMerging(program)) {
-    steps.push_back(MergeAxes{stage, outer, inner});
-  }
-  return steps;
+std::vector<Step> MergingSteps(const std::shared_ptr<const TensorProgram>& program) {
+  const auto steps_of = [](const AxesToMerge& axes) {
+    return std::vector<Step>{MergeAxes{axes.stage, axes.outer, axes.inner}};
+  };
+  return ThoseThatApply(program, RowsWorthMerging(*program), steps_of);
 }
 
 // Sums that would be too many terms to count are left alone. What is padded is split, too.
@@ -352,7 +351,7 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
       {"definition", {}},
       {"collapse", collapsing},
       {.name = "merge",
-       .steps = collapsing.empty() ? MergingSteps(*program) : std::vector<Step>{},
+       .steps = collapsing.empty() ? MergingSteps(program) : std::vector<Step>{},
        .only_matrices = true},
       {.name = "flatten", .steps = of_stages(FlatteningSteps), .only_matrices = true},
       {"contract", of_stages(kOfReductions<Contract>)},

@@ -21,7 +21,10 @@
 namespace heddle::search_space {
 namespace {
 
+// Elements of a row that are worth several blocks, and those of a block: what its threads hold at
+// once, or in a few rounds.
 constexpr int64_t kLongRow = 8192;
+constexpr int64_t kParts[] = {1024, 4096};
 
 // Steps in front of those that reduce rows first, and the program behind them.
 struct Prepared {
@@ -78,7 +81,7 @@ std::vector<Prepared> PrepareParts(const std::shared_ptr<const TensorProgram>& p
   std::vector<Prepared> all;
   const Stage* const rows = FewLongRows(*program, target);
   if (rows == nullptr) return all;
-  for (const int64_t columns : {1024, 4096}) {
+  for (const int64_t columns : kParts) {
     const SplitAxis step{rows->name(), rows->axes.back()->name, columns};
     const auto split = WithSplitAxis(*program, step.stage, step.axis, step.width);
     if (!split.ok()) continue;

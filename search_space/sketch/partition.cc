@@ -472,7 +472,9 @@ class Partitioner {
         }
         bool ok = true;
         for (size_t m : merged) {
-          ok = ok && !shape.stage(shape.kernels[m].root).is_output;
+          // What is stored would be computed in its reader all the same.
+          const ScheduledStage& root = shape.stage(shape.kernels[m].root);
+          ok = ok && !root.is_output && !from.partition.stored.contains(root.name());
           for (size_t r = 0; r < count; ++r) {
             ok = ok && (!reads[r][m] || r == k || merged.contains(r));
           }
@@ -522,7 +524,7 @@ bool ComputesAgain(const ProgramShape& definition) {
          std::any_of(stages.begin(), stages.end(), [&](const Stage& s) {
            return !s.is_reduction() && !s.is_output &&
                   std::any_of(stages.begin(), stages.end(), [&](const Stage& reader) {
-                    return IsWorthLoading(s.body, *s.tensor, reader) && repeats(s, reader);
+                    return repeats(s, reader) && IsWorthLoading(s.body, *s.tensor, reader);
                   });
          });
 }

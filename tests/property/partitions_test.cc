@@ -35,6 +35,7 @@ const Case kCases[] = {
     {"shared_branches", "m=10,n=12,k=7,l=9", {"[apart="}},
     {"logits_softmax", "m=12,n=40,k=8", {"[merged=M|S]"}},
     {"adapter_norm", "m=12,d=32,h=8", {"[merged=S]"}},
+    {"stored_factor", "b=3,n=40", {"[stored=E]"}},
     {"pairs", "b=2,n=48", {"[stored=G"}},
     {"sweeps", "n=18", {"[stored=A]"}},
 };

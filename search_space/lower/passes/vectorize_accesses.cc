@@ -110,13 +110,20 @@ class LoopVectorizer {
     for (const Expr& c : Conjuncts(condition)) {
       if (!IsUniform(c, lane_) && !HoldsUpToALane(c)) return nullptr;
     }
-    const bool is_worth_it =
-        store->kind == StmtNode::Kind::kStore && IsWide(*store->buffer, store->indices, lane_);
-    if (!is_worth_it) return nullptr;
+    if (store->kind != StmtNode::Kind::kStore) return nullptr;
     const Stmt wide = Run(store);
+    if (wide == nullptr || !HasWideAccess(wide->body[0])) return nullptr;
     const Expr all = SimplifyAt(condition, lane_, Int(lane_->extent - 1));
     return Seq({If(all, wide), IfRarely(Simplify(MakeExpr(Op::kNot, {all})),
                                         For(lane_, ForKind::kUnrolled, If(condition, store)))});
+  }
+  // Of memory: registers are as good one by one.
+  static bool HasWideAccess(const Stmt& store) {
+    bool found = store->lanes > 1 && store->buffer->scope != Scope::kLocal;
+    Visit(store->value, [&](const Expr& e) {
+      found = found || (e->op == Op::kLoad && e->lanes > 1 && e->buffer->scope != Scope::kLocal);
+    });
+    return found;
   }
   // Is it a comparison that can only become false as the lane grows?
   bool HoldsUpToALane(const Expr& c) const {

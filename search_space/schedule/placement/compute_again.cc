@@ -24,7 +24,8 @@ absl::Status ComputeAgain::ApplyTo(ScheduleEditor& editor) const {
     return Refuse(absl::StrCat("nobody else reads ", stage, ": compute_inline does it"));
   }
   if (!here->untouched || !there->untouched || editor.schedule().HasCompanions(*there)) {
-    return Refuse(absl::StrCat(here->untouched ? reader : stage, " is scheduled already"));
+    return Refuse(
+        absl::StrCat("compute_again comes before other changes to ", stage, " and ", reader));
   }
   const std::string why = WhyNotInlined(*here, *there);
   if (!why.empty()) return Refuse(why);

@@ -146,8 +146,7 @@ class ShapeFinder {
       outputs.push_back(s.name());
     }
     for (const std::string& output : outputs) {
-      const Step step = CacheWrite{output, Scope::kLocal};
-      if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
+      Take(CacheWrite{output, Scope::kLocal});
     }
     return true;
   }
@@ -200,8 +199,7 @@ class ShapeFinder {
 
   void Store() {
     for (const std::string& name : partition_.stored) {
-      const Step step = Materialize{name};
-      if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
+      Take(Materialize{name});
     }
   }
 
@@ -253,10 +251,7 @@ class ShapeFinder {
       if (ShouldInline(static_cast<int>(i))) InlineStage(static_cast<int>(i));
     }
   }
-  void InlineStage(int i) {
-    const Step step = ComputeInline{stage(i).name()};
-    if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
-  }
+  void InlineStage(int i) { Take(ComputeInline{stage(i).name()}); }
 
   // What reads one of `ends`, itself or through others.
   void FindBehind(const std::set<std::string>& ends) {
@@ -283,8 +278,7 @@ class ShapeFinder {
     }
     for (const KernelShape& kernel : shape_.kernels) {
       if (!IsReadInTails(schedule_, stage(kernel.root))) continue;
-      const Step step = Materialize{stage(kernel.root).name()};
-      if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
+      Take(Materialize{stage(kernel.root).name()});
     }
   }
 
@@ -314,13 +308,14 @@ class ShapeFinder {
       }
     }
   }
+  // Where it applies.
   void Take(const Step& step) {
     if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
   }
 
   // Has a reader several elements of an output to compute for one of its own, as a sum of what an
-  // output is beside its neighbours has, or many loads for one? What the output takes is loaded
-  // from memory then, as soon as it is there.
+  // output is beside its neighbours has, or many loads for one, as its definition stands? What
+  // the output takes is loaded from memory then, as soon as it is there.
   static bool IsLessToLoad(const ScheduledStage& output, const ScheduledStage& reader) {
     constexpr int64_t kMostLoads = 4;
     int64_t places = 0;

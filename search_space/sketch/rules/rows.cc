@@ -61,7 +61,7 @@ class RowsPlan : public KernelPlan {
       return refuse(absl::StrCat(threads, " threads a block"));
     }
     const int64_t part = PartLength(v);
-    const int64_t blocks = Blocks(RowsOfBlock(v) * Results(v), Parts(v));
+    const int64_t blocks = Blocks(RowsOfBlock(v) * Results(v), NeededParts(v));
     if (v[threads_] > kWarpThreads && v[threads_] * v[vector_] >= 2 * part) {
       return refuse(absl::StrCat(v[threads_], " threads for a row of ", part));
     }
@@ -69,7 +69,7 @@ class RowsPlan : public KernelPlan {
     if (blocks > target_.max_grid) return refuse(absl::StrCat(blocks, " blocks"));
     // Parts are whole rounds, so that there may be some fewer; half as many are another choice.
     if (Parts(v) > 1 && (blocks > kMostBlocks * target_.sm_count || v[hold_] != kHoldNothing ||
-                         2 * CeilDiv(rows_.length, part) <= Parts(v))) {
+                         2 * NeededParts(v) <= Parts(v))) {
       return refuse(absl::StrCat(Parts(v), " parts of a row are not all needed"));
     }
     const int64_t held = Elements(v);
@@ -92,8 +92,7 @@ class RowsPlan : public KernelPlan {
   }
 
   double Waste(HoleValues v) const override {
-    const int64_t parts = CeilDiv(rows_.length, PartLength(v));
-    const double row = static_cast<double>(Elements(v) * v[threads_] * parts);
+    const double row = static_cast<double>(Elements(v) * v[threads_] * NeededParts(v));
     return row / static_cast<double>(rows_.length);
   }
 
@@ -136,6 +135,7 @@ class RowsPlan : public KernelPlan {
     const int64_t round = v[threads_] * v[vector_];
     return RoundUp(CeilDiv(rows_.length, Parts(v)), round);
   }
+  int64_t NeededParts(HoleValues v) const { return CeilDiv(rows_.length, PartLength(v)); }
   // Of these, what one thread makes.
   int64_t Elements(HoleValues v) const {
     return CeilDiv(PartLength(v), v[threads_] * v[vector_]) * v[vector_];
@@ -283,7 +283,7 @@ void RowsPlan::WriteParts(ScheduleWriter& w, HoleValues v) const {
   w.ComputeAt(part, WriteGroups(w, results, v[rows_of_block_], v[threads_], Results(v)));
   WriteReduction(w, part, whole.tensor, v);
   int64_t threads = kWarpThreads;
-  while (threads < std::min(Parts(v), kMostPartThreads)) threads *= 2;
+  while (threads < std::min(NeededParts(v), kMostPartThreads)) threads *= 2;
   w.SetScope(whole, Scope::kLocal);
   w.ComputeAt(whole, WriteGroups(w, rows_.root, 1, threads));
   w.Bind(w.Split(w.ReduceLoops(whole)[0], threads, 1)[1], BindTo::kThread);

@@ -63,9 +63,10 @@ class StreamingPlan : public KernelPlan {
     for (int r : kernel.reductions) reductions_.push_back({shape.stage(r).tensor});
     // Vectors that cross a row's end would be scalar accesses in the end. Of one long row that is
     // the last vector alone.
-    const bool is_one_row = extents_.size() == 1 && extents_[0] >= kLongRow;
-    std::vector<int64_t> vectors = AccessWidths(
-        is_one_row ? RoundUp(extents_[0], kLongRow) : extents_.back(), root.tensor->dtype);
+    const DType type = root.tensor->dtype;
+    const bool is_one_row = extents_.back() == root.tensor->elements && extents_.back() >= kLongRow;
+    std::vector<int64_t> vectors =
+        AccessWidths(is_one_row ? ElementsOfAccess(type) : extents_.back(), type);
     KeepMultiples(SharedRun(root, extents_.size() - 1), vectors);
     int64_t least = vectors[0];  // elements of a thread
     threads_ =

@@ -49,7 +49,7 @@ class SplitDecision : public Decision {
     const std::vector<StageRef> partials = nest.w.Materialize(nest.reduction, kernel_.reduction);
     nest.stage = partials[0];
     nest.blocks = {nest.w.Loops(nest.stage)[0]};
-    WriteCombineKernel(nest.w, {kernel_.root, kernel_.reduction, partials, Needed(tile)},
+    WriteCombineKernel(nest.w, {kernel_.root, kernel_.reduction, partials, tile.NeededParts()},
                        kernel_.target);
   }
 
@@ -61,15 +61,16 @@ class SplitDecision : public Decision {
       return kernel_.Refuse(
           absl::StrCat(tiles, " blocks need no reduction split ", parts, " times"));
     }
-    // Parts are of whole tiles, so that there may be some fewer; half as many are another choice.
-    if (2 * Needed(tile) <= parts) {
+    // Parts are of whole tiles, so that there may be some fewer; where the domain has as many, or
+    // half, they are that choice.
+    const int64_t needed = tile.NeededParts();
+    const std::vector<int64_t> all = PartsOf(kernel_.reduce_axes[kernel_.shared_axis].extent);
+    const bool is_other = needed != parts && std::find(all.begin(), all.end(), needed) != all.end();
+    if (is_other || 2 * needed <= parts) {
       return kernel_.Refuse(
           absl::StrCat(parts, " parts of ", tile.PartLength(), " are not all needed"));
     }
     return absl::OkStatus();
-  }
-  int64_t Needed(const Tile& tile) const {
-    return CeilDiv(kernel_.reduce_axes[kernel_.shared_axis].extent, tile.PartLength());
   }
 
   HoleId parts_;

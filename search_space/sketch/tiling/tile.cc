@@ -30,6 +30,10 @@ int64_t Tile::PartLength() const {
   return RoundUp(CeilDiv(kernel.reduce_axes[shared].extent, parts), tile);
 }
 
+int64_t Tile::NeededParts() const {
+  return parts == 1 ? 1 : CeilDiv(kernel.reduce_axes[kernel.shared_axis].extent, PartLength());
+}
+
 int64_t Tile::Depth() const {
   int64_t depth = 1;
   for (int64_t r : reduced) depth *= r;
@@ -64,7 +68,7 @@ double Tile::Waste() const {
   const size_t shared = kernel.shared_axis;
   for (size_t r = 0; r < reduced.size(); ++r) {
     const int64_t extent = kernel.reduce_axes[r].extent;
-    cover(r == shared ? parts * PartLength() : RoundUp(extent, reduced[r]), extent);
+    cover(r == shared ? NeededParts() * PartLength() : RoundUp(extent, reduced[r]), extent);
   }
   return waste;
 }

@@ -44,10 +44,12 @@ struct Tile {
   int64_t Threads() const { return TileThreads() * slices; }
   int64_t Accumulators() const;  // of a thread
   int64_t Tiles() const;         // of the result
-  int64_t Blocks() const { return Tiles() * parts; }
+  int64_t Blocks() const { return Tiles() * NeededParts(); }
   // How much of the shared axis one block reduces: whole tiles, so that only the last block has a
   // tail.
   int64_t PartLength() const;
+  // The parts that there are of that length, some fewer than `parts` where these are not even.
+  int64_t NeededParts() const;
   // Multiply-adds of one accumulator in a tile of the reduction; times that its operands are read
   // from shared memory.
   int64_t Depth() const;

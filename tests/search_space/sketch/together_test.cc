@@ -165,8 +165,6 @@ TEST(Together, OutputsOfRowsAreComputedWithWhatReadsThem) {
       });
 }
 
-// Products without a common operand, or over unlike axes, are kernels of their own: one thread per
-// result would read both operands of each again.
 // A sum of an output's neighbours would compute each several times.
 TEST(Together, OutputsAreLoadedWhereThatIsLess) {
   const ProgramShape shape = FindKernelsTogether(ProgramOf("leap", "n=64"));
@@ -183,6 +181,8 @@ TEST(Together, OutputsAreLoadedWhereThatIsLess) {
   EXPECT_THAT(ToString(shape.steps), HasSubstr("compute_again(V, U)"));
 }
 
+// Products without a common operand, or over unlike axes, are kernels of their own: one thread per
+// result would read both operands of each again.
 TEST(Together, ReductionsThatShareNothingAreKeptApart) {
   EXPECT_EQ(SketchesOf(SpaceOf("recurrent", "m=64,n=64,k=64,l=32")), "stream, apart/tile+tile");
   // Of the four products two and two have an operand in common.

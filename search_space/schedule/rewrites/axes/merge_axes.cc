@@ -440,7 +440,9 @@ std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program) {
 std::vector<AxesToMerge> RowsWorthMerging(const TensorProgram& program) {
   for (const Stage& stage : program.stages) {
     const std::vector<Expr> factors = LoadsIn(stage.body);
-    if (stage.combiner != Combiner::kSum || factors.size() != 2) continue;
+    if (stage.combiner != Combiner::kSum || factors.size() != 2 || stage.body->op != Op::kMul) {
+      continue;
+    }
     for (size_t i = 0; i < 2; ++i) {
       for (size_t o = 0; o + 1 < stage.axes.size(); ++o) {
         const Pair pair{stage.axes[o], stage.axes[o + 1]};

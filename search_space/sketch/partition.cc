@@ -194,7 +194,7 @@ class KernelEstimate {
     scatters_ = knows(&kScatterRule);
     if (knows(&kRowsRule) || knows(&kStridedRowsRule)) return true;
     if (kernel_.fused) return FindRollingPlace(place) || FindChainPlace(place);
-    place.is_fallback = !knows(&kTilingRule);
+    place.is_fallback = !HasTiles();
     if (place.is_fallback && !scatters_ && !knows(&kColumnsRule) && !knows(&kPrefixRule) &&
         !knows(&kFewRowsRule)) {
       // A thread has a result.
@@ -313,12 +313,8 @@ int64_t NodesOf(const ProgramShape& shape) {
   return nodes;
 }
 
-// Is it more to compute an element than to load it, for a reader (Stage or ScheduledStage) that
-// computes with each many times?
-template <typename AnyStage>
-bool IsWorthLoading(const Expr& body, const Buffer& tensor, const AnyStage& reader) {
-  const double times = static_cast<double>(ExtentOf(reader.axes)) *
-                       static_cast<double>(ExtentOf(reader.reduce_axes));
+// Is it more to compute an element than to load it, for so many that are computed with one?
+bool IsWorthLoading(const Expr& body, const Buffer& tensor, double times) {
   return times >= kRepeated * static_cast<double>(tensor.elements) && Instructions(body) >= kCostly;
 }
 
@@ -424,7 +420,7 @@ class Partitioner {
              return reader.is_reduction() ||
                     std::count_if(loads.begin(), loads.end(),
                                   [&](const Expr& l) { return l->buffer == s.tensor; }) > 1 ||
-                    IsWorthLoading(s.body, *s.tensor, reader);
+                    IsWorthLoading(s.body, *s.tensor, static_cast<double>(reader.tensor->elements));
            });
   }
   static bool IsStageable(const ProgramShape& shape, int stage) {
@@ -524,7 +520,9 @@ bool ComputesAgain(const ProgramShape& definition) {
          std::any_of(stages.begin(), stages.end(), [&](const Stage& s) {
            return !s.is_reduction() && !s.is_output &&
                   std::any_of(stages.begin(), stages.end(), [&](const Stage& reader) {
-                    return repeats(s, reader) && IsWorthLoading(s.body, *s.tensor, reader);
+                    const double times = static_cast<double>(ExtentOf(reader.axes)) *
+                                         static_cast<double>(ExtentOf(reader.reduce_axes));
+                    return repeats(s, reader) && IsWorthLoading(s.body, *s.tensor, times);
                   });
          });
 }

@@ -297,32 +297,19 @@ class ShapeFinder {
           one_kernel ? !IsBehind(s) : elementwise || (joins_rows_ && IsOfRows(schedule_, s));
       if (!is_whole && ReadsReduction(s)) continue;
       const auto is_loaded = [&](int r) {
-        return !one_kernel && stage(r).is_reduction() && IsLessToLoad(s, stage(r));
+        return !one_kernel && stage(r).is_reduction() && IsLessToLoad(stage(r), s);
       };
-      if (std::any_of(readers.begin(), readers.end(), is_loaded)) {
-        for (const int r : readers) {
-          if (!is_loaded(r)) Take(ComputeAgain{s.name(), stage(r).name()});
-        }
-      } else {
+      if (std::none_of(readers.begin(), readers.end(), is_loaded)) {
         Take(ComputeInline{s.name()});
+        continue;
+      }
+      for (const int r : readers) {
+        if (!is_loaded(r)) Take(ComputeAgain{s.name(), stage(r).name()});
       }
     }
   }
-  // Where it applies.
   void Take(const Step& step) {
     if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
-  }
-
-  // Has a reader several elements of an output to compute for one of its own, as a sum of what an
-  // output is beside its neighbours has, or many loads for one, as its definition stands? What
-  // the output takes is loaded from memory then, as soon as it is there.
-  static bool IsLessToLoad(const ScheduledStage& output, const ScheduledStage& reader) {
-    constexpr int64_t kMostLoads = 4;
-    int64_t places = 0;
-    for (const Expr& load : LoadsIn(reader.body)) {
-      if (load->buffer == output.tensor) ++places;
-    }
-    return places > 1 || static_cast<int64_t>(LoadsIn(output.body).size()) > kMostLoads;
   }
 
   // Has `stage` be computed with `leader`, along the leader's first axes; false where it cannot.

@@ -92,6 +92,14 @@ bool IsOfRows(const Schedule& schedule, const ScheduledStage& s) {
   return ok;
 }
 
+bool IsLessToLoad(const ScheduledStage& reader, const ScheduledStage& output) {
+  constexpr size_t kMostLoads = 4;
+  const std::vector<Expr> loads = LoadsIn(reader.body);
+  const auto places = std::count_if(
+      loads.begin(), loads.end(), [&](const Expr& load) { return load->buffer == output.tensor; });
+  return places > 1 || LoadsIn(output.body).size() > kMostLoads;
+}
+
 bool IsReadInTails(const Schedule& schedule, const ScheduledStage& stored) {
   if (stored.is_output || stored.materialized || !IsHalf(stored.tensor->dtype)) return false;
   const int64_t terms = ShapeOf(WarpInstruction(stored.tensor->dtype)).k;

@@ -27,6 +27,11 @@ bool ReadsInParts(const ScheduledStage& reader, const ScheduledStage& producer);
 // Is each of the producer's elements read for one term alone? A copy of it would be of no use.
 bool ReadsEachOnce(const ScheduledStage& reader, const ScheduledStage& producer);
 
+// Has a reader several elements of an output to compute for one of its own, as a sum of what an
+// output is beside its neighbours has, or many loads for one, as its definition stands? What the
+// output takes is loaded from memory then, as soon as it is there.
+bool IsLessToLoad(const ScheduledStage& reader, const ScheduledStage& output);
+
 // Is `s` made of reductions of rows, such as scales, that one elementwise stage reads for each
 // element of these rows?
 bool IsOfRows(const Schedule& schedule, const ScheduledStage& s);

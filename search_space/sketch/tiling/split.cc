@@ -24,9 +24,9 @@ std::vector<int64_t> PartsOf(int64_t terms) {
 
 class SplitDecision : public Decision {
  public:
-  SplitDecision(const TiledKernel& kernel, Holes& holes) : Decision(kernel) {
-    parts_ = holes.Add("split_k", PartsOf(kernel.reduce_axes[kernel.shared_axis].extent),
-                       kReductionGroup);
+  SplitDecision(const TiledKernel& kernel, Holes& holes)
+      : Decision(kernel), domain_(PartsOf(kernel.reduce_axes[kernel.shared_axis].extent)) {
+    parts_ = holes.Add("split_k", domain_, kReductionGroup);
   }
 
   // Where the blocks are few, any number of parts is as likely.
@@ -64,8 +64,8 @@ class SplitDecision : public Decision {
     // Parts are of whole tiles, so that there may be some fewer; where the domain has as many, or
     // half, they are that choice.
     const int64_t needed = tile.NeededParts();
-    const std::vector<int64_t> all = PartsOf(kernel_.reduce_axes[kernel_.shared_axis].extent);
-    const bool is_other = needed != parts && std::find(all.begin(), all.end(), needed) != all.end();
+    const bool is_other =
+        needed != parts && std::find(domain_.begin(), domain_.end(), needed) != domain_.end();
     if (is_other || 2 * needed <= parts) {
       return kernel_.Refuse(
           absl::StrCat(parts, " parts of ", tile.PartLength(), " are not all needed"));
@@ -73,6 +73,7 @@ class SplitDecision : public Decision {
     return absl::OkStatus();
   }
 
+  const std::vector<int64_t> domain_;
   HoleId parts_;
 };
 

@@ -91,7 +91,10 @@ class SplitAxes {
         }
       });
     }
-    for (const BufferRef& input : program_.inputs) AddReductionsOf(input);
+    for (size_t before = 0; before != axes_.size();) {
+      before = axes_.size();
+      for (const BufferRef& input : program_.inputs) AddReductionsOf(input);
+    }
     return true;
   }
 

@@ -288,43 +288,48 @@ class Sampler {
   Sampler(const TensorProgram& program, int stage, int output, const Kept& kept, int threads)
       : program_(program), stage_(stage), output_(output), kept_(kept), threads_(threads) {}
 
-  // The first sixteen, and of the others as many as are affordable.
+  // Sixteen of the first clusters, and of the others as many as are affordable.
   std::vector<SamplePoint> Run(std::vector<Cluster> clusters, int64_t max_operations) const {
-    Cluster first;
-    for (Cluster& cluster : clusters) {
-      const auto end = cluster.begin() +
-                       static_cast<int64_t>(std::min(cluster.size(), kFewestPoints - first.size()));
-      first.insert(first.end(), cluster.begin(), end);
-      cluster.erase(cluster.begin(), end);
-    }
-    // The first points tell what others cost. Where that is much, each of the next knows what the
-    // first one has computed and no more, whatever threads there are; and instructions are counted,
-    // not time: so the choice of points is reproducible.
+    std::set<size_t> begin;
+    const Cluster first = TakeFirst(clusters, begin);
+    // The first points tell what others cost. Where that is much, each of the next knows what those
+    // that begin a cluster have computed and no more, whatever threads there are; and instructions
+    // are counted, not time: so the choice of points is reproducible.
     OnDemand known(program_, kept_);
     std::vector<SamplePoint> all(first.size());
-    all[0] = Evaluate(known, first[0]);
-    const int64_t alone = known.operations();
+    std::vector<size_t> next_ones;
+    int64_t alone = 0;
+    for (size_t p = 0; p < first.size(); ++p) {
+      if (!begin.contains(p)) {
+        next_ones.push_back(p);
+        continue;
+      }
+      const int64_t before = known.operations();
+      all[p] = Evaluate(known, first[p]);
+      alone = std::max(alone, known.operations() - before);
+    }
+    const int64_t begun = known.operations();
     int64_t others = 0;
     if (alone < kWorthThreads) {
-      for (size_t p = 1; p < first.size(); ++p) all[p] = Evaluate(known, first[p]);
-      others = known.operations() - alone;
+      for (size_t p : next_ones) all[p] = Evaluate(known, first[p]);
+      others = known.operations() - begun;
     } else {
-      std::vector<std::unique_ptr<OnDemand>> sources(first.size());
-      InParallel(first.size() - 1, threads_, [&](std::atomic<size_t>& next) {
-        for (size_t p = ++next; p < first.size(); p = ++next) {
-          sources[p] = std::make_unique<OnDemand>(program_, kept_);
-          sources[p]->Remember(known);
-          all[p] = Evaluate(*sources[p], first[p]);
+      std::vector<std::unique_ptr<OnDemand>> sources(next_ones.size());
+      InParallel(next_ones.size(), threads_, [&](std::atomic<size_t>& next) {
+        for (size_t i = next++; i < next_ones.size(); i = next++) {
+          sources[i] = std::make_unique<OnDemand>(program_, kept_);
+          sources[i]->Remember(known);
+          all[next_ones[i]] = Evaluate(*sources[i], first[next_ones[i]]);
         }
       });
-      for (size_t p = 1; p < first.size(); ++p) {
-        others += sources[p]->operations();
-        known.Remember(*sources[p]);
+      for (const auto& source : sources) {
+        others += source->operations();
+        known.Remember(*source);
       }
     }
 
-    const int64_t another = others / std::max<int64_t>(1, std::ssize(first) - 1) + 1;
-    int64_t left = max_operations - alone - others;
+    const int64_t another = others / std::max<int64_t>(1, std::ssize(next_ones)) + 1;
+    int64_t left = max_operations - begun - others;
     size_t affordable = 0;
     for (; affordable < clusters.size(); ++affordable) {
       if (clusters[affordable].empty()) continue;
@@ -362,6 +367,25 @@ class Sampler {
   }
 
  private:
+  // Takes sixteen points out of `clusters`: of the first element's cluster, the last one's and one
+  // between, as elements at the ends may be sums of fewer terms than all others. `begin` tells
+  // which are the first of a cluster.
+  static Cluster TakeFirst(std::vector<Cluster>& clusters, std::set<size_t>& begin) {
+    constexpr size_t kFirstClusters = 3;
+    Cluster first;
+    for (size_t c = 0; c < clusters.size() && first.size() < kFewestPoints; ++c) {
+      const size_t left = kFewestPoints - first.size();
+      const size_t among = std::min(kFirstClusters, clusters.size());
+      const size_t share = c < among ? (left + among - c - 1) / (among - c) : left;
+      const auto end =
+          clusters[c].begin() + static_cast<int64_t>(std::min(clusters[c].size(), share));
+      begin.insert(first.size());
+      first.insert(first.end(), clusters[c].begin(), end);
+      clusters[c].erase(clusters[c].begin(), end);
+    }
+    return first;
+  }
+
   SamplePoint PointOf(int64_t offset, const Scalar& computed) const {
     const Scalar result = AtLeastValue(computed);
     const DType type = program_.stages[stage_].tensor->dtype;

@@ -9,6 +9,7 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/nests/values.h"
 #include "search_space/schedule/matrix/rolling_update.h"
+#include "search_space/schedule/matrix/tensorize.h"
 #include "search_space/schedule/rolling.h"
 
 namespace heddle::search_space {
@@ -62,6 +63,25 @@ LoopSet LoopsAround(const KernelContext& context, const ScheduledStage& sum, siz
   return fixed;
 }
 
+// The sum of which a mask leaves out terms, and nothing else is made of what `reader` reads.
+std::optional<int> MaskedSumFor(const KernelContext& context, int reader) {
+  std::optional<int> sum = reader;
+  // Registers between the two hold what the sum reads.
+  if (!context.stage(reader).is_reduction() && context.stage(reader).scope == Scope::kLocal) {
+    sum = context.schedule.OnlyReaderOf(context.stage(reader).tensor.get());
+  }
+  // What is computed in the loops of another sum is of use where that is.
+  while (sum && context.stage(*sum).useful.empty() && context.stage(*sum).consumer >= 0) {
+    const int outer = context.stage(*sum).consumer;
+    const std::vector<Loop>& loops = context.stage(outer).loops;
+    const int at = context.stage(outer).FindLoop(context.stage(*sum).attach_loop);
+    if (at < 0 || !MakesTermsIn(context, outer, loops[static_cast<size_t>(at)])) break;
+    sum = outer;
+  }
+  if (!sum || context.stage(*sum).useful.empty()) return std::nullopt;
+  return sum;
+}
+
 }  // namespace
 
 // Bounds of quotients are not exact, and may say more of a part of a tile than of all of it. What
@@ -86,20 +106,31 @@ Expr IsAllUseful(const KernelContext& context, int s, size_t depth) {
   return Hold(context, sum, LoopsAround(context, sum, depth), true);
 }
 
+bool MakesTermsIn(const KernelContext& context, int s, const Loop& loop) {
+  if (!loop.reduce) return false;
+  if (!RolledWith(context.schedule, s).empty()) return true;
+  const std::vector<int> attached = context.AttachedAt(s, loop.var);
+  const auto multiplies = [&](int a) { return context.stage(a).Note<Tensorize>() != nullptr; };
+  // A tile that threads fill with what they have computed is no copy that could stand before it.
+  const auto is_computed = [&](int a) {
+    const std::vector<int> readers = context.schedule.ReadersOf(context.stage(a).tensor.get());
+    return std::any_of(readers.begin(), readers.end(), [&](int r) {
+      return context.stage(r).scope == Scope::kShared &&
+             std::find(attached.begin(), attached.end(), r) != attached.end();
+    });
+  };
+  return std::any_of(attached.begin(), attached.end(), multiplies) &&
+         std::none_of(attached.begin(), attached.end(), is_computed);
+}
+
 Expr IsFetchUseful(const KernelContext& context, int s) {
-  std::optional<int> sum = context.schedule.OnlyReaderOf(context.stage(s).tensor.get());
+  std::optional<int> sum;
+  for (int reader : context.schedule.ReadersOf(context.stage(s).tensor.get())) {
+    const std::optional<int> masked = MaskedSumFor(context, reader);
+    if (!masked || (sum && sum != masked)) return nullptr;
+    sum = masked;
+  }
   if (!sum) return nullptr;
-  const ScheduledStage& reader = context.stage(*sum);
-  // Registers between the two hold what the sum reads.
-  if (!reader.is_reduction() && reader.scope == Scope::kLocal) {
-    sum = context.schedule.OnlyReaderOf(reader.tensor.get());
-  }
-  // What is computed in the loops of another sum is of use where that is.
-  while (sum && context.stage(*sum).useful.empty() && context.stage(*sum).consumer >= 0 &&
-         !RolledWith(context.schedule, context.stage(*sum).consumer).empty()) {
-    sum = context.stage(*sum).consumer;
-  }
-  if (!sum || context.stage(*sum).useful.empty()) return nullptr;
   // What stays for all iterations is read outside of these, too, whether one is of use or none.
   const std::vector<Loop>& loops = context.stage(*sum).loops;
   const std::vector<const Loop*> around = EnclosingLoops(context.schedule, context.stage(s));

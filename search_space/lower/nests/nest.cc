@@ -242,9 +242,9 @@ bool IsHeldFromMemory(const KernelContext& context, int s) {
   return source < 0 || context.stage(source).scope == Scope::kGlobal;
 }
 
-// Stage `a` where it is attached, in a loop of a sum that others are rolled with (`rolls`) or not;
-// its registers are added to `locals`.
-Stmt EmitAttached(KernelContext& context, int a, bool rolls, const Carried& carried,
+// Stage `a` where it is attached, in a loop of a sum whose terms are made there (`makes_terms`) or
+// not; its registers are added to `locals`.
+Stmt EmitAttached(KernelContext& context, int a, bool makes_terms, const Carried& carried,
                   std::vector<BufferRef>& locals) {
   const ScheduledStage& here = context.stage(a);
   if (here.Note<RollingUpdate>() != nullptr) {
@@ -264,8 +264,8 @@ Stmt EmitAttached(KernelContext& context, int a, bool rolls, const Carried& carr
   const auto emit = [&](const Assumptions& assumed) { return EmitStage(context, a, assumed); };
   const bool is_computed =
       here.Note<Fragment>() != nullptr && !here.is_reduction() && here.body->op != Op::kLoad;
-  return rolls && is_computed ? ApartFromMasked(context, a, carried.assumptions, emit)
-                              : emit(carried.assumptions);
+  return makes_terms && is_computed ? ApartFromMasked(context, a, carried.assumptions, emit)
+                                    : emit(carried.assumptions);
 }
 
 // What stands inside one loop: attached stages, then the rest of the nest.
@@ -373,20 +373,19 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
 
 Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& carried) {
   const Loop& loop = context.stage(s).loops[depth];
-  const bool rolls = !RolledWith(context.schedule, s).empty() && loop.reduce && !carried.tested;
-  // What is taken along with a sum is of as little use as its terms are. Barriers, which all
-  // threads reach, stand around what is fetched for it.
-  const Expr useful = rolls ? IsUseful(context, s, depth + 1) : nullptr;
+  // Barriers, which all threads reach, stand around what is fetched for the terms.
+  const bool makes_terms = MakesTermsIn(context, s, loop) && !carried.tested;
+  const Expr useful = makes_terms ? IsUseful(context, s, depth + 1) : nullptr;
   // Copies that are started are of another tile, which may be of use where this one is not.
   const bool may_start = StartsCopies(context.stage(s), loop);
   const bool starts = carried.started != nullptr && may_start;
   // Where all were started before the loop, a tile of no use is not there either.
-  const bool tests = may_start && !rolls && loop.reduce && !carried.tested &&
+  const bool tests = may_start && !makes_terms && loop.reduce && !carried.tested &&
                      !AttachesCollective(context, s, loop) &&
                      !HasCollectiveBelow(context, s, depth + 1);
   const Expr of_use = tests ? IsUseful(context, s, depth + 1) : nullptr;
   Carried inside = carried;
-  inside.tested = carried.tested || rolls || of_use != nullptr;
+  inside.tested = carried.tested || makes_terms || of_use != nullptr;
   std::vector<Stmt> fetches, body;
   std::vector<BufferRef> locals;
   std::vector<int> attached = context.AttachedAt(s, loop.var);
@@ -398,7 +397,7 @@ Stmt EmitLoopBody(KernelContext& context, int s, size_t depth, const Carried& ca
       continue;  // moved by a pipeline
     }
     const bool is_fetch = useful != nullptr && context.stage(a).scope == Scope::kShared;
-    (is_fetch ? fetches : body).push_back(EmitAttached(context, a, rolls, carried, locals));
+    (is_fetch ? fetches : body).push_back(EmitAttached(context, a, makes_terms, carried, locals));
   }
   if (starts && of_use == nullptr) body.push_back(carried.started);
   body.push_back(EmitLoops(context, s, depth + 1, inside));

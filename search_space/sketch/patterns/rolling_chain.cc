@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/operands.h"
@@ -77,6 +79,11 @@ class RollingChainFinder {
       found.statistic_rows.push_back(*link.row);
     }
     found.beside = Beside(found);
+    for (size_t s = 0; s < found.scores.size(); ++s) {
+      if (!AreValues(found, found.scores[s])) continue;
+      found.keys_are_values = s;
+      found.values_tensor = LoadOf(found.root.kernel.reduction, found.values())->buffer;
+    }
     Schedule skipping = shape_.schedule;
     found.is_masked = Apply(Step(SkipMasked{chain_.root.reduction.name()}), skipping).ok();
     return found;
@@ -109,6 +116,84 @@ class RollingChainFinder {
     const auto index = [&](const StageRef& s) { return whole_.schedule.FindStage(s.tensor.get()); };
     return MatrixKernel::Find(whole_, {.root = index(result), .reductions = {index(reduction)}},
                               target_, in_warpgroups_);
+  }
+
+  // The load that an operand of a sum is, in the axes of the sum; null of anything else.
+  Expr LoadOf(const StageRef& sum, const Factor& factor) const {
+    const Expr operand = OperandsOf(shape_.stage(Index(sum))).list[factor.operand.number];
+    return operand->op == Op::kLoad ? operand : nullptr;
+  }
+
+  // Are the keys of these scores the root's values? Each of both reads all that lies along the
+  // other's axis of the reduction or of the result, and nobody else in the kernel reads them.
+  bool AreValues(const RollingChain& found, const ScoreProduct& scores) const {
+    const Expr keys = LoadOf(scores.sum(), scores.keys());
+    const Expr values = LoadOf(found.root.kernel.reduction, found.values());
+    if (keys == nullptr || values == nullptr || keys->buffer != values->buffer ||
+        LoadsOf(found, keys->buffer) != 2) {
+      return false;
+    }
+    const ScheduledStage& product = shape_.stage(Index(scores.sum()));
+    const ScheduledStage& root = shape_.stage(Index(found.root.kernel.reduction));
+    const Var& depth = product.reduce_axes[scores.product.depth];
+    const Var& column = root.axes[found.values().own];
+    const auto axes = AxesInRoot(found, scores);
+    absl::flat_hash_set<const Variable*> seen;
+    for (size_t d = 0; d < keys->args.size(); ++d) {
+      const Expr &key = keys->args[d], &value = values->args[d];
+      if (key->op != Op::kVar || value->op != Op::kVar || !seen.insert(key->var.get()).second) {
+        return false;
+      }
+      if (key->var == depth) {
+        if (value->var != column || column->extent != depth->extent) return false;
+        continue;
+      }
+      const auto axis = axes.find(key->var.get());
+      if (axis == axes.end() || value->var.get() != axis->second) return false;
+    }
+    return true;
+  }
+
+  // Loads of a tensor in all stages of the kernel.
+  int LoadsOf(const RollingChain& found, const BufferRef& tensor) const {
+    std::vector<StageRef> stages = found.statistics;
+    stages.insert(stages.end(), {found.weights, found.root.kernel.reduction});
+    if (found.root.kernel.root.tensor != found.root.kernel.reduction.tensor) {
+      stages.push_back(found.root.kernel.root);
+    }
+    for (const ScoreProduct& s : found.scores) stages.push_back(s.sum());
+    int loads = 0;
+    for (const StageRef& s : stages) {
+      Visit(shape_.stage(Index(s)).body,
+            [&](const Expr& e) { loads += e->op == Op::kLoad && e->buffer == tensor ? 1 : 0; });
+    }
+    return loads;
+  }
+
+  // The root's axis, of data or of the reduction, of each axis of the scores that the weights read
+  // them at.
+  absl::flat_hash_map<const Variable*, const Variable*> AxesInRoot(
+      const RollingChain& found, const ScoreProduct& scores) const {
+    const ScheduledStage& root = shape_.stage(Index(found.root.kernel.reduction));
+    const ScheduledStage& weights = shape_.stage(Index(found.weights));
+    const ScheduledStage& product = shape_.stage(Index(scores.sum()));
+    const auto add = [](const ScheduledStage& reader, const ScheduledStage& read) {
+      absl::flat_hash_map<const Variable*, const Variable*> axes;
+      Visit(reader.body, [&](const Expr& e) {
+        if (e->op != Op::kLoad || e->buffer != read.tensor) return;
+        for (size_t a = 0; a < e->args.size(); ++a) {
+          if (e->args[a]->op == Op::kVar) axes[read.axes[a].get()] = e->args[a]->var.get();
+        }
+      });
+      return axes;
+    };
+    auto axes = add(weights, product);
+    const auto outer = add(root, weights);
+    for (auto& [axis, in_weights] : axes) {
+      const auto found_in_root = outer.find(in_weights);
+      in_weights = found_in_root == outer.end() ? nullptr : found_in_root->second;
+    }
+    return axes;
   }
 
   // Tensors of which lanes that hold scores can hold the elements beside them, as copies of

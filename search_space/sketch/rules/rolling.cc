@@ -20,9 +20,11 @@ class WarpRollingPlan : public RollingPlan {
  protected:
   RollingTile TileOf(HoleValues v) const override;
   void Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const override;
-  void WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                        const LoopList& outer, const LoopList& parts, const LoopRef& k,
-                        const StageRef& values) const override;
+  LoopRef WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const LoopList& outer,
+                           const LoopList& parts, const LoopRef& k) const override;
+  void WriteValues(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                   const StageRef& values) const override;
+  void ReadValues(ScheduleWriter& w, const StageRef& values, const LoopRef& at) const override;
   void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
                    const ScoreProduct& scores, const StageRef& queries,
                    const StageRef& keys) const override;
@@ -97,9 +99,10 @@ int64_t WarpRollingPlan::SharedBytes(const RollingTile& t) const {
   const int64_t size = SizeOf(chain_.root.Type());
   const auto bytes = [&](int64_t elements) { return RoundUp(elements * size, 128); };
   int64_t all = buffers * bytes(t.terms * columns);
-  for (const ScoreProduct& scores : chain_.scores) {
-    const int64_t depth = RoundUp(scores.product.Depth(), 16);
-    all += bytes(t.rows() * depth) + buffers * bytes(t.terms * depth);
+  for (size_t s = 0; s < chain_.scores.size(); ++s) {
+    const int64_t depth = RoundUp(chain_.scores[s].product.Depth(), 16);
+    all += bytes(t.rows() * depth);
+    if (s != t.shared_keys) all += buffers * bytes(t.terms * depth);
   }
   return all;
 }
@@ -115,7 +118,8 @@ RollingTile WarpRollingPlan::TileOf(HoleValues v) const {
                 .skips_masked = v[masked_] != 0,
                 .reversed = v[reversed_] != 0,
                 .reads_ahead = v[ahead_] != 0,
-                .holds_queries = v[held_] != 0};
+                .holds_queries = v[held_] != 0,
+                .shared_keys = chain_.keys_are_values};
   t.registers = Registers(v);
   t.shared_bytes = SharedBytes(t);
   return t;
@@ -147,15 +151,23 @@ LoopRef WarpRollingPlan::TileProduct(ScheduleWriter& w, const StageRef& sum, siz
   return pairs;
 }
 
-void WarpRollingPlan::WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                                       const LoopList& outer, const LoopList& parts,
-                                       const LoopRef& k, const StageRef& values) const {
-  const StageRef sum = Kernel().reduction;
-  const LoopRef read = TileProduct(w, sum, RowAxis(), ColumnAxis(), outer, parts, k);
+LoopRef WarpRollingPlan::WriteRootProduct(ScheduleWriter& w, const RollingTile& /*t*/,
+                                          const LoopList& outer, const LoopList& parts,
+                                          const LoopRef& k) const {
+  const LoopRef read = TileProduct(w, Kernel().reduction, RowAxis(), ColumnAxis(), outer, parts, k);
   w.Unroll(outer.back());
+  return read;
+}
+
+void WarpRollingPlan::WriteValues(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                                  const StageRef& values) const {
   chain_.values().WriteTile(w, values, t.threads(), root.iterations);
-  WriteFragment(w, sum, values, ColumnAxis(), chain_.root.depth, kInstruction, MatrixOperand::kB,
-                read);
+}
+
+void WarpRollingPlan::ReadValues(ScheduleWriter& w, const StageRef& values,
+                                 const LoopRef& at) const {
+  WriteFragment(w, Kernel().reduction, values, ColumnAxis(), chain_.root.depth, kInstruction,
+                MatrixOperand::kB, at);
 }
 
 void WarpRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,

@@ -147,11 +147,14 @@ void RollingPlan::Write(ScheduleWriter& w, HoleValues v) const {
   const auto tile_of = [&](const StageRef& of, const Factor& factor) {
     return w.GatherRead(of, static_cast<int64_t>(factor.operand.number));
   };
-  const StageRef values = tile_of(sum, chain_.values());
-  std::vector<std::pair<StageRef, StageRef>> tiles;  // of queries and keys
-  for (const ScoreProduct& scores : chain_.scores) {
+  std::optional<StageRef> values;
+  if (!t.shared_keys.has_value()) values = tile_of(sum, chain_.values());
+  std::vector<std::pair<StageRef, std::optional<StageRef>>> tiles;  // of queries and keys
+  for (size_t s = 0; s < chain_.scores.size(); ++s) {
+    const ScoreProduct& scores = chain_.scores[s];
     const StageRef queries = tile_of(scores.sum(), scores.queries());
-    tiles.emplace_back(queries, tile_of(scores.sum(), scores.keys()));
+    tiles.emplace_back(queries, std::nullopt);
+    if (s != t.shared_keys) tiles.back().second = tile_of(scores.sum(), scores.keys());
   }
 
   const LoopRef thread = WriteResult(w, t);
@@ -165,7 +168,11 @@ void RollingPlan::Write(ScheduleWriter& w, HoleValues v) const {
   parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(chain_.root.depth));
   const auto [iterations, step, k16] = w.Split(terms, t.terms / k, k);
   const Root root = {thread, iterations};
-  WriteRootProduct(w, t, root, {iterations, step}, parts, k16, values);
+  const LoopRef read = WriteRootProduct(w, t, {iterations, step}, parts, k16);
+  if (values.has_value()) {
+    WriteValues(w, t, root, *values);
+    ReadValues(w, *values, read);
+  }
   // Who reads a stage is in its place before it.
   const auto index_of = [&](const StageRef& s) { return w.schedule().FindStage(s.tensor.get()); };
   const int weights_at = index_of(chain_.weights);
@@ -180,8 +187,13 @@ void RollingPlan::Write(ScheduleWriter& w, HoleValues v) const {
   write_statistics(false);
   if (t.reads_ahead) HoldBeside(w, t, root);
   for (size_t s = chain_.scores.size(); s-- > 0;) {
-    HoldScores(w, t, root, chain_.scores[s]);
-    WriteScores(w, t, root, chain_.scores[s], tiles[s].first, tiles[s].second);
+    const ScoreProduct& scores = chain_.scores[s];
+    HoldScores(w, t, root, scores);
+    const StageRef keys = s == t.shared_keys ? w.CacheReadForKernel(chain_.values_tensor,
+                                                                    Scope::kShared, Kernel().root)
+                                             : *tiles[s].second;
+    WriteScores(w, t, root, scores, tiles[s].first, keys);
+    if (s == t.shared_keys) ReadValues(w, keys, read);
   }
   if (t.buffers > 0) w.Pipeline(root.iterations, t.kind, t.buffers);
 }

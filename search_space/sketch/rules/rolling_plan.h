@@ -10,6 +10,7 @@
 #define HEDDLE_SEARCH_SPACE_SKETCH_RULES_ROLLING_PLAN_H_
 
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -31,6 +32,8 @@ struct RollingTile {
   bool skips_masked = false, reversed = false;
   bool reads_ahead = false;    // what weights are made of besides scores, before these are there?
   bool holds_queries = false;  // do rows of the scores' first factor stay in registers?
+  // The scores of whose keys the tile is the root's values', too, if one is (keys_are_values).
+  std::optional<size_t> shared_keys;
   int64_t registers = 0, shared_bytes = 0;
 
   const FragmentLayout& layout() const { return ShapeOf(root).Layout(MatrixOperand::kD); }
@@ -59,11 +62,15 @@ class RollingPlan : public KernelPlan {
     LoopRef iterations;  // of the sum, over parts of its terms
   };
   // A sum's loops, `outer` those of its terms around the `k` of a matrix, and inside of these those
-  // over `parts` of the weights; and what it reads: operands of scores with the rows outside of the
-  // iterations, the others in them.
-  virtual void WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                                const LoopList& outer, const LoopList& parts, const LoopRef& k,
-                                const StageRef& values) const = 0;
+  // over `parts` of the weights. Returns the loop in which matrices of its values are read.
+  virtual LoopRef WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const LoopList& outer,
+                                   const LoopList& parts, const LoopRef& k) const = 0;
+  // Tiles of what sums read, the one of the scores' rows outside of the iterations, the others in
+  // them; and where instructions take matrices of a tile from registers, these, at the loop `at`.
+  virtual void WriteValues(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                           const StageRef& values) const = 0;
+  virtual void ReadValues(ScheduleWriter& /*w*/, const StageRef& /*values*/,
+                          const LoopRef& /*at*/) const {}
   virtual void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
                            const ScoreProduct& scores, const StageRef& queries,
                            const StageRef& keys) const = 0;

@@ -24,9 +24,10 @@ class WarpgroupRollingPlan : public RollingPlan {
  protected:
   RollingTile TileOf(HoleValues v) const override;
   void Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const override;
-  void WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const Root& root,
-                        const LoopList& outer, const LoopList& parts, const LoopRef& k,
-                        const StageRef& values) const override;
+  LoopRef WriteRootProduct(ScheduleWriter& w, const RollingTile& t, const LoopList& outer,
+                           const LoopList& parts, const LoopRef& k) const override;
+  void WriteValues(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                   const StageRef& values) const override;
   void WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
                    const ScoreProduct& scores, const StageRef& queries,
                    const StageRef& keys) const override;
@@ -39,6 +40,12 @@ class WarpgroupRollingPlan : public RollingPlan {
   // reduction's that an instruction reads; 0: there are no such lines.
   static int64_t LineOf(const MatrixKernel& product, size_t factor, int64_t own, int64_t depth) {
     return SharedMatrix::LongestSpanOf(product.IsAlongOwn(factor) ? own : depth, product.Type());
+  }
+  int64_t LineOfValues(const RollingTile& t) const {
+    return LineOf(chain_.root, 1 - chain_.weights_number, ShapeOf(t.root).n, t.terms);
+  }
+  static int64_t LineOfKeys(const RollingTile& t, const ScoreProduct& s) {
+    return LineOf(s.product, 1 - s.queries_number, ShapeOf(t.scores).n, s.product.Depth());
   }
   // The widest instruction that divides the columns of the result.
   std::optional<MatrixInstruction> RootInstruction() const;
@@ -129,6 +136,9 @@ RollingTile WarpgroupRollingPlan::TileOf(HoleValues v) const {
                 .skips_masked = v[masked_] != 0,
                 .reversed = v[reversed_] != 0,
                 .reads_ahead = v[ahead_] != 0};
+  // Instructions find a tile's elements by its lines.
+  const auto shared = chain_.keys_are_values;
+  if (shared && LineOfKeys(t, chain_.scores[*shared]) == LineOfValues(t)) t.shared_keys = shared;
   // Of the result and of scores, the place of the first of which the weights take, but one of two
   // parts of these.
   const int64_t lane = t.tiles * t.layout().row_blocks();
@@ -143,9 +153,10 @@ RollingTile WarpgroupRollingPlan::TileOf(HoleValues v) const {
     return RoundUp(elements * SizeOf(chain_.root.Type()), align);
   };
   t.shared_bytes = align + buffers * bytes(t.terms * Columns());
-  for (const ScoreProduct& scores : chain_.scores) {
-    const int64_t depth = scores.product.Depth();
-    t.shared_bytes += bytes(t.rows() * depth) + buffers * bytes(t.terms * depth);
+  for (size_t s = 0; s < chain_.scores.size(); ++s) {
+    const int64_t depth = chain_.scores[s].product.Depth();
+    t.shared_bytes += bytes(t.rows() * depth);
+    if (s != t.shared_keys) t.shared_bytes += buffers * bytes(t.terms * depth);
   }
   return t;
 }
@@ -176,15 +187,16 @@ void WarpgroupRollingPlan::TileProduct(ScheduleWriter& w, const StageRef& sum,
   for (const LoopRef& part : parts) w.Unroll(part);
 }
 
-void WarpgroupRollingPlan::WriteRootProduct(ScheduleWriter& w, const RollingTile& t,
-                                            const Root& root, const LoopList& outer,
-                                            const LoopList& parts, const LoopRef& k,
-                                            const StageRef& values) const {
-  const StageRef sum = Kernel().reduction;
-  TileProduct(w, sum, t.root, RowAxis(), ColumnAxis(), outer, parts, k);
-  const size_t number = 1 - chain_.weights_number;
-  chain_.root.factors[number].WriteLines(w, values, t.threads(), root.iterations,
-                                         LineOf(chain_.root, number, ShapeOf(t.root).n, t.terms));
+LoopRef WarpgroupRollingPlan::WriteRootProduct(ScheduleWriter& w, const RollingTile& t,
+                                               const LoopList& outer, const LoopList& parts,
+                                               const LoopRef& k) const {
+  TileProduct(w, Kernel().reduction, t.root, RowAxis(), ColumnAxis(), outer, parts, k);
+  return outer.back();
+}
+
+void WarpgroupRollingPlan::WriteValues(ScheduleWriter& w, const RollingTile& t, const Root& root,
+                                       const StageRef& values) const {
+  chain_.values().WriteLines(w, values, t.threads(), root.iterations, LineOfValues(t));
 }
 
 void WarpgroupRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, const Root& root,
@@ -195,11 +207,9 @@ void WarpgroupRollingPlan::WriteScores(ScheduleWriter& w, const RollingTile& t, 
   const auto [step, k] = w.Split(w.ReduceLoops(sum)[product.depth], ShapeOf(t.scores).k);
   TileProduct(w, sum, t.scores, scores.queries().own, scores.keys().own, {step}, {}, k);
   const size_t number = scores.queries_number;
-  const MatrixShape& shape = ShapeOf(t.scores);
-  product.factors[1 - number].WriteLines(w, keys, t.threads(), root.iterations,
-                                         LineOf(product, 1 - number, shape.n, product.Depth()));
+  scores.keys().WriteLines(w, keys, t.threads(), root.iterations, LineOfKeys(t, scores));
   product.factors[number].WriteLines(w, queries, t.threads(), root.thread,
-                                     LineOf(product, number, shape.m, product.Depth()));
+                                     LineOf(product, number, ShapeOf(t.scores).m, product.Depth()));
 }
 
 }  // namespace

@@ -238,6 +238,23 @@ TEST(EvaluateSamples, WorkIsBoundedButNeverToNothing) {
   EXPECT_LT(some, 4096u);
 }
 
+// Prefixes of two dimensions: elements of one column share what takes long, and those of the first
+// column are sums of few terms. The tolerance is made of the largest magnitude.
+TEST(EvaluateSamples, TheFewestAreNotAllOfTheFirstElementsCluster) {
+  const TensorProgram program =
+      Own("op integral(h, w) { in X[h, w]\n"
+             "A[y: h, x: w] = sum(r: w) select(r <= x, X[y, r], 0)\n"
+             "out S[y: h, x: w] = sum(r: h) select(r <= y, A[r, x], 0) }",
+             "h=40,w=60");
+  std::set<int64_t> columns;
+  const auto samples = Sample(program, 1000, 1);
+  for (const SamplePoint& point : samples) columns.insert(point.offset % 60);
+  EXPECT_EQ(samples.size(), 16);
+  EXPECT_EQ(columns.size(), 3);
+  EXPECT_TRUE(columns.contains(0));
+  EXPECT_TRUE(columns.contains(59));
+}
+
 TEST(EvaluateSamples, EveryOutputHasItsSamples) {
   const TensorProgram program =
       Own("op f(n) { in A[n]  out B[i: n] = A[i] * 2  out C[i: n] = B[i] + 1 }", "n=1000");

@@ -106,6 +106,7 @@ struct KernelProfile {
   // Asynchronous copies that a warp starts in a row: between the multiply-adds of the loop where
   // they are most, and how often.
   double burst = 0, bursts = 0;
+  double bulk_rows = 0, bulk_row_bytes = 0;  // of boxes that a block's bulk copies fetch
   int loop_depth = 0;      // deepest nest of serial loops
   int pipeline_depth = 1;  // buffers of the deepest pipeline
 

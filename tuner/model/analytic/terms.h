@@ -22,6 +22,7 @@ enum class Term : uint8_t {
   kSpecial,
   kLatency,
   kBurst,
+  kBulkRows,
   kUpdate,
   kDram,
   kLaunch

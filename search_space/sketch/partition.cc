@@ -171,15 +171,29 @@ class KernelEstimate {
       }
       instructions_us_ += each * times * instruction_us;
     }
-    // Several reductions without tiles share what they load.
+    // Several reductions without tiles share what they load, and load all else for each term.
     if (!is_tiled && !is_alone) {
-      instructions_us_ += terms * iterations * instruction_us;
+      instructions_us_ += (terms + kLoadedAgain * NewLoads(s)) * iterations * instruction_us;
       return;
     }
     reuses_ = true;
     const bool on_matrices = narrow && is_alone && (!kernel_.fused || rolls_) && terms == 1;
     const double peak = on_matrices ? MatrixGflops(target_, s.tensor->dtype) : target_.peak_gflops;
     product_us_ += terms * iterations * 2 / (peak * 1e3) / kTileShare;
+  }
+
+  // Of an iteration, that no stage before it in the same loops, whose axes are the same, has.
+  double NewLoads(const ScheduledStage& s) {
+    double count = 0;
+    for (const Expr& load : LoadsIn(s.body)) {
+      const bool is_known = std::any_of(loads_.begin(), loads_.end(), [&](const Expr& other) {
+        return StructurallyEqual(load, other);
+      });
+      if (is_known) continue;
+      loads_.push_back(load);
+      ++count;
+    }
+    return count;
   }
 
   // What the plan is to inline is inlined by then. False where several kernels are merged for which
@@ -293,6 +307,7 @@ class KernelEstimate {
   Schedule schedule_;
   std::set<int> stages_;
   std::set<const Buffer*> read_;
+  std::vector<Expr> loads_;  // of several reductions without tiles
   double bytes_ = 0, instructions_us_ = 0, product_us_ = 0;
   double cached_bytes_ = 0;  // of the second-level cache, of what several blocks read
   std::optional<bool> has_tiles_;

@@ -40,7 +40,7 @@ bool Mentions(const Expr& e, const Var& var) {
   return found;
 }
 
-// A reduction of prefixes, whatever what it leaves out is replaced by.
+// A reduction of prefixes, whatever its terms are and what it leaves out is replaced by.
 std::optional<PrefixMask> FindMask(const ScheduledStage& stage) {
   if (!stage.is_reduction() || stage.body->op != Op::kSelect) return std::nullopt;
   const std::vector<Expr> conditions = Conjuncts(Simplify(stage.body->args[0]));
@@ -51,13 +51,115 @@ std::optional<PrefixMask> FindMask(const ScheduledStage& stage) {
     mask->conditions.erase(mask->conditions.begin() + static_cast<std::ptrdiff_t>(c));
     const Var& axis = stage.axes[mask->axis];
     const bool elsewhere =
-        Mentions(stage.body->args[1], axis) ||
         std::any_of(mask->conditions.begin(), mask->conditions.end(),
                     [&](const Expr& condition) { return Mentions(condition, axis); });
     if (!elsewhere) return mask;
   }
   return std::nullopt;
 }
+
+// The same with the identity in the place of what it leaves out.
+std::optional<PrefixMask> FindNeutralMask(const ScheduledStage& stage) {
+  if (!stage.is_reduction() || stage.body->op != Op::kSelect) return std::nullopt;
+  const Expr& other = stage.body->args[2];
+  const Expr identity = IdentityOf(stage.combiner, stage.body->type);
+  if (other->op != Op::kFloat || other->float_value != identity->float_value) return std::nullopt;
+  return FindMask(stage);
+}
+
+bool TermsMentionAxis(const ScheduledStage& stage, const PrefixMask& mask) {
+  return Mentions(stage.body->args[1], stage.axes[mask.axis]);
+}
+
+// term(r) * exp(level(j) - level(r)).
+struct Decaying {
+  Expr term, level;
+};
+
+// Finds out whether a term is such.
+class Decay {
+ public:
+  Decay(const Var& j, const Var& r) : j_(j), r_(r) {}
+
+  std::optional<Decaying> Of(const Expr& value) {
+    if (value->type != DType::kFloat32 || !AddFactors(value) || exponent_ == nullptr) {
+      return std::nullopt;
+    }
+    AddSummands(exponent_, 1);
+    Expr level, own = term_;
+    for (const Summand& up : summands_) {
+      if (!Mentions(up.value, j_)) continue;
+      if (Mentions(up.value, r_) || !TakeOpposite(up)) return std::nullopt;
+      level = Sum(level, Scaled(up));
+    }
+    Expr others;
+    for (const Summand& s : summands_) {
+      if (!s.taken && !Mentions(s.value, j_)) others = Sum(others, Scaled(s));
+    }
+    if (others != nullptr) {
+      const Expr factor = MakeExpr(Op::kExp, {others});
+      own = own == nullptr ? factor : own * factor;
+    }
+    return Decaying{own == nullptr ? Float(1, value->type) : own, level};
+  }
+
+ private:
+  struct Summand {
+    double scale;
+    Expr value;
+    bool taken = false;
+  };
+
+  static Expr Sum(const Expr& a, const Expr& b) { return a == nullptr ? b : a + b; }
+  static Expr Scaled(const Summand& s) {
+    return s.scale == 1 ? s.value : s.value * Float(s.scale, s.value->type);
+  }
+
+  // False where something but one exponential depends on j.
+  bool AddFactors(const Expr& e) {
+    if (!Mentions(e, j_)) {
+      term_ = term_ == nullptr ? e : term_ * e;
+      return true;
+    }
+    if (e->op == Op::kMul) return AddFactors(e->args[0]) && AddFactors(e->args[1]);
+    if (e->op != Op::kExp || exponent_ != nullptr) return false;
+    exponent_ = e->args[0];
+    return true;
+  }
+
+  void AddSummands(const Expr& e, double scale) {
+    const auto number = [](const Expr& x) { return x->op == Op::kFloat; };
+    if (e->op == Op::kAdd || e->op == Op::kSub) {
+      AddSummands(e->args[0], scale);
+      AddSummands(e->args[1], e->op == Op::kSub ? -scale : scale);
+    } else if (e->op == Op::kNeg) {
+      AddSummands(e->args[0], -scale);
+    } else if (e->op == Op::kMul && number(e->args[0])) {
+      AddSummands(e->args[1], scale * e->args[0]->float_value);
+    } else if (e->op == Op::kMul && number(e->args[1])) {
+      AddSummands(e->args[0], scale * e->args[1]->float_value);
+    } else {
+      summands_.push_back({scale, e});
+    }
+  }
+
+  // Is there the same of r, taken away?
+  bool TakeOpposite(const Summand& up) {
+    for (Summand& down : summands_) {
+      if (down.taken || down.scale != -up.scale || !Mentions(down.value, r_)) continue;
+      const Expr at_j = Substitute(
+          down.value, [&](const Var& v) -> Expr { return v == r_ ? VarExpr(j_) : nullptr; });
+      if (!StructurallyEqual(Simplify(at_j), Simplify(up.value))) continue;
+      return down.taken = true;
+    }
+    return false;
+  }
+
+  const Var& j_;
+  const Var& r_;
+  Expr term_, exponent_;
+  std::vector<Summand> summands_;
+};
 
 }  // namespace
 
@@ -67,22 +169,23 @@ Expr PrefixMask::Allows(const Expr& r, const Expr& j) const {
 }
 
 std::optional<PrefixMask> PrefixMaskOf(const ScheduledStage& stage) {
-  if (!stage.is_reduction() || stage.body->op != Op::kSelect) return std::nullopt;
-  const Expr& other = stage.body->args[2];
-  const Expr identity = IdentityOf(stage.combiner, stage.body->type);
-  if (other->op != Op::kFloat || other->float_value != identity->float_value) return std::nullopt;
-  return FindMask(stage);
-}
-
-int64_t ScanLength(const ScheduledStage& stage) {
-  const std::optional<PrefixMask> mask = PrefixMaskOf(stage);
-  return mask ? stage.axes[mask->axis]->extent : 0;
+  std::optional<PrefixMask> mask = FindNeutralMask(stage);
+  if (!mask || TermsMentionAxis(stage, *mask)) return std::nullopt;
+  return mask;
 }
 
 std::optional<Scan> ScanOf(const ScheduledStage& stage) {
-  const std::optional<PrefixMask> mask = PrefixMaskOf(stage);
+  const std::optional<PrefixMask> mask = FindNeutralMask(stage);
   if (!mask) return std::nullopt;
   const Var& r = stage.reduce_axes[mask->reduced];
+  Expr value = stage.body->args[1], level;
+  if (TermsMentionAxis(stage, *mask)) {
+    if (stage.combiner != Combiner::kSum) return std::nullopt;
+    const auto decaying = Decay(stage.axes[mask->axis], r).Of(value);
+    if (!decaying) return std::nullopt;
+    value = decaying->term;
+    level = decaying->level;
+  }
   const Expr j = VarExpr(stage.axes[mask->axis]);
   const auto at_own = [&](const Expr& e) {
     return Substitute(e, [&](const Var& v) -> Expr { return v == r ? j : nullptr; });
@@ -91,17 +194,22 @@ std::optional<Scan> ScanOf(const ScheduledStage& stage) {
   Expr counts;
   if (mask->strict) counts = mask->reversed ? Int(0) < j : j < Int(r->extent - 1);
   for (const Expr& condition : mask->conditions) counts = AndAlso(counts, at_own(condition));
-  Expr term = at_own(stage.body->args[1]);
+  Expr term = at_own(value);
   if (counts != nullptr) {
     term = Select(counts, term, IdentityOf(stage.combiner, stage.body->type));
   }
-  return Scan{mask->axis, mask->reduced, mask->reversed, mask->strict, term};
+  return Scan{mask->axis, mask->reduced, mask->reversed, mask->strict, term, level};
+}
+
+int64_t ScanLength(const ScheduledStage& stage) {
+  const std::optional<Scan> scan = ScanOf(stage);
+  return scan ? stage.axes[scan->axis]->extent : 0;
 }
 
 std::optional<BoundedScan> BoundedScanOf(const ScheduledStage& stage) {
   if (stage.combiner != Combiner::kMax && stage.combiner != Combiner::kMin) return std::nullopt;
   const std::optional<PrefixMask> mask = FindMask(stage);
-  if (!mask || !mask->conditions.empty()) return std::nullopt;
+  if (!mask || !mask->conditions.empty() || TermsMentionAxis(stage, *mask)) return std::nullopt;
   const Expr& value = stage.body->args[2];
   if (value->op != Op::kFloat || std::isinf(value->float_value)) return std::nullopt;
   const Var& axis = stage.axes[mask->axis];

@@ -28,18 +28,23 @@ struct PrefixMask {
 // nullopt of every other stage, also of one that has a value of its own in the place of the
 // identity (BoundedScanOf).
 std::optional<PrefixMask> PrefixMaskOf(const ScheduledStage& stage);
-// The extent of the axis whose prefixes the stage reduces (PrefixMaskOf); 0 where it does not.
-int64_t ScanLength(const ScheduledStage& stage);
-
 // Such a stage by what it does to one term an element: the reductions of prefixes, or suffixes, of
 //   terms[.., j, ..] = combiner(..) e at r = j, over the reduced axes but r
+// Of a sum, terms may also decay on the way from r to j, as in linear recurrences and the states of
+// state-space models,
+//   S[.., j, ..] = sum(.., r, ..) select(r <= j, e * exp(L(j) - L(r)), 0)
+// and what is summed up to an element is multiplied by exp(L(j) - L(j - 1)) before its own term is
+// added, which rounds as often as there are terms, relative to them.
 struct Scan {
   size_t axis, reduced;  // j and r, of axes and of reduce_axes
   bool reversed;         // from the end on
   bool strict;           // an element's own term is not among those that it reduces
   Expr term;             // in the stage's axes and reduced axes; the identity where none counts
+  Expr level;            // L, in the stage's axes; null where nothing decays
 };
 std::optional<Scan> ScanOf(const ScheduledStage& stage);
+// The extent of the axis whose prefixes the stage reduces (ScanOf); 0 where it does not.
+int64_t ScanLength(const ScheduledStage& stage);
 
 // A maximum or minimum of prefixes in which what is left out has a value of its own,
 //   S[.., j, ..] = max(.., r, ..) select(r <= j, e, value)

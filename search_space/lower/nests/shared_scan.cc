@@ -23,21 +23,36 @@ class SharedScan {
         buffer_(context.storage.at(s).buffer),
         rounds_(here_.extent[scan_.axis] / (dealt_.threads * dealt_.vector)),
         runs_(Registers("runs")),
+        ends_(scan_.level == nullptr ? nullptr : Registers("ends")),
+        levels_(scan_.level == nullptr ? nullptr : Levels()),
         thread_(VarExpr(context.thread)) {}
 
   Stmt Emit(const Assumptions& assumptions) {
     std::vector<Stmt> all = {ReduceRuns(assumptions)};
-    all.push_back(dealt_.sliced                    ? CombineSlices()
+    all.push_back(levels_ != nullptr               ? CombineDecayingSlices()
+                  : dealt_.sliced                  ? CombineSlices()
                   : dealt_.threads <= kWarpThreads ? CombineInWarp()
                                                    : CombineAcrossWarps());
     all.push_back(AddToElements());
-    return Alloc(runs_, Seq(std::move(all)));
+    Stmt scan = Alloc(runs_, Seq(std::move(all)));
+    if (levels_ != nullptr) scan = Alloc(ends_, Alloc(levels_, scan));
+    return scan;
   }
 
  private:
   BufferRef Registers(const char* of) const {
     return MakeBuffer(absl::StrCat(here_.name(), ".", of), buffer_->dtype, Scope::kLocal,
                       {rounds_});
+  }
+  // Of each element that the thread holds.
+  BufferRef Levels() const {
+    return MakeBuffer(here_.name() + ".levels", buffer_->dtype, Scope::kLocal,
+                      {rounds_, dealt_.vector});
+  }
+  // What a sum that has decayed to `from` is at `to`. Of nothing it is nothing, wherever these lie.
+  static Expr Decayed(const Expr& sum, const Expr& from, const Expr& to) {
+    const Expr zero = Float(0, sum->type);
+    return Select(MakeExpr(Op::kEq, {sum, zero}), zero, sum * MakeExpr(Op::kExp, {to - from}));
   }
   Expr Identity() const { return IdentityOf(here_.combiner, buffer_->dtype); }
   Expr Combined(const Expr& a, const Expr& b) const { return Combine(here_.combiner, a, b); }
@@ -84,20 +99,35 @@ class SharedScan {
       if (inside->op != Op::kInt) term = Select(inside, term, Identity());
     }
     term = Resolve(context_, term, assumptions);
+    Expr level;
+    if (scan_.level != nullptr) {
+      level = Resolve(context_, AtLoops(context_.schedule, here_, scan_.level), assumptions);
+    }
     return ForRounds([&](const Expr& k) {
-      const Stmt reset = Store(runs_, {k}, Identity());
+      Stmt reset = Store(runs_, {k}, Identity());
+      if (level != nullptr) reset = Seq({reset, Store(ends_, {k}, Identity())});
       const Stmt elements = ForEach("element", dealt_.vector, scan_.reversed, [&](const Expr& e) {
+        const auto in_place = [&](Stmt s) {
+          s = ReplaceVar(s, run.var, e);
+          s = ReplaceVar(s, round.var, k);
+          return ReplaceVar(s, lane.var, dealt_.PlaceOf(context_.thread));
+        };
+        Stmt decay = Seq({});
+        if (level != nullptr) {
+          const Expr to = Load(levels_, {k, e});
+          decay = Seq({in_place(Store(levels_, {k, e}, level)),
+                       Store(runs_, {k}, Decayed(Load(runs_, {k}), Load(ends_, {k}), to)),
+                       Store(ends_, {k}, to)});
+        }
         Stmt add = Store(runs_, {k}, Combined(Load(runs_, {k}), term));
         for (size_t l = here_.loops.size(); l-- > 0;) {
           const Loop& loop = here_.loops[l];
           if (!loop.reduce || loop.var == here_.loops[ReducedLoop()].var) continue;
           if (loop.var->extent > 1) add = For(loop.var, ForKind::kSerial, add);
         }
-        add = ReplaceVar(add, run.var, e);
-        add = ReplaceVar(add, round.var, k);
-        add = ReplaceVar(add, lane.var, dealt_.PlaceOf(context_.thread));
+        add = in_place(add);
         const Stmt keep = Store(buffer_, ElementAt(k, e), Load(runs_, {k}));
-        return scan_.strict ? Seq({keep, add}) : Seq({add, keep});
+        return scan_.strict ? Seq({decay, keep, add}) : Seq({decay, add, keep});
       });
       return Seq({reset, elements});
     });
@@ -186,11 +216,56 @@ class SharedScan {
     return Seq({leave, Alloc(carry, Seq({Store(carry, zero, Identity()), take}))});
   }
 
+  // The same of sums that decay: what is before a run has decayed to the end of the slice that the
+  // last of it is of.
+  Stmt CombineDecayingSlices() const {
+    const int64_t places = context_.thread->extent / dealt_.threads;
+    const Expr place = Simplify(thread_ % Int(places)), mine = dealt_.PlaceOf(context_.thread);
+    const auto shared = [&](const char* of) {
+      return MakeBuffer(absl::StrCat(here_.name(), ".", of), buffer_->dtype, Scope::kShared,
+                        {rounds_, dealt_.threads, places});
+    };
+    const auto carried = [&](const char* of) {
+      return MakeBuffer(absl::StrCat(here_.name(), ".", of), buffer_->dtype, Scope::kLocal, {1});
+    };
+    const BufferRef sums = shared("slices"), ends = shared("slice_ends");
+    const BufferRef carry = carried("carry"), carry_end = carried("carry_end");
+    const ExprList zero = {Int(0)};
+    const Stmt leave = ForRounds([&](const Expr& k) {
+      return Seq({Store(sums, {k, mine, place}, Load(runs_, {k})),
+                  Store(ends, {k, mine, place}, Load(ends_, {k}))});
+    });
+    const auto append = [](const BufferRef& sum, const BufferRef& at, const ExprList& i,
+                           const Expr& value, const Expr& end, const Expr& counts) {
+      const auto taken = [&](const Expr& next, const Expr& now) {
+        return counts == nullptr ? next : Select(counts, next, now);
+      };
+      return Seq(
+          {Store(sum, i, taken(Decayed(Load(sum, i), Load(at, i), end) + value, Load(sum, i))),
+           Store(at, i, taken(end, Load(at, i)))});
+    };
+    const Stmt take = ForRounds([&](const Expr& k) {
+      const Stmt slices = ForEach("slice", dealt_.threads, scan_.reversed, [&](const Expr& slice) {
+        const Expr value = Load(sums, {k, slice, place}), end = Load(ends, {k, slice, place});
+        const Expr precedes = scan_.reversed ? mine < slice : slice < mine;
+        return Seq({append(runs_, ends_, {k}, value, end, precedes),
+                    rounds_ == 1 ? Seq({}) : append(carry, carry_end, zero, value, end, nullptr)});
+      });
+      return Seq(
+          {Store(runs_, {k}, Load(carry, zero)), Store(ends_, {k}, Load(carry_end, zero)), slices});
+    });
+    const Stmt begin = Seq({Store(carry, zero, Identity()), Store(carry_end, zero, Identity())});
+    return Seq({leave, Alloc(carry, Alloc(carry_end, Seq({begin, take})))});
+  }
+
   Stmt AddToElements() const {
     return ForRounds([&](const Expr& k) {
       return ForEach("element", dealt_.vector, false, [&](const Expr& e) {
         const ExprList at = ElementAt(k, e);
-        return Store(buffer_, at, Combined(Load(runs_, {k}), Load(buffer_, at)));
+        const Expr before =
+            levels_ == nullptr ? Load(runs_, {k})
+                               : Decayed(Load(runs_, {k}), Load(ends_, {k}), Load(levels_, {k, e}));
+        return Store(buffer_, at, Combined(before, Load(buffer_, at)));
       });
     });
   }
@@ -202,6 +277,7 @@ class SharedScan {
   const BufferRef buffer_;
   const int64_t rounds_;
   const BufferRef runs_;
+  const BufferRef ends_, levels_;  // of sums that decay: where each run's sum is, and all elements
   const Expr thread_;
 };
 

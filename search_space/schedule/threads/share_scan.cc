@@ -10,7 +10,11 @@ absl::Status ShareScan::CheckAt(const Schedule& schedule, const ScheduledStage& 
   if (!ScanOf(here).has_value()) {
     return Refuse(absl::StrCat(stage,
                                " is no reduction over select(r <= j, e, identity) of an axis j, "
-                               "which e does not mention, and a reduced axis r as long"));
+                               "which e does not mention, or as a factor exp(L(j) - L(r)), and a "
+                               "reduced axis r as long"));
+  }
+  if (ScanOf(here)->level != nullptr && group == ScanGroup::kNeighbours) {
+    return Refuse(absl::StrCat("the terms of ", stage, " decay: threads of slices share it"));
   }
   if (here.scope != Scope::kLocal || here.consumer >= 0 || schedule.HasCompanions(here)) {
     return Refuse(absl::StrCat("share_scan wants a stage in scope local before its compute_at, ",

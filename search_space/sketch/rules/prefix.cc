@@ -27,7 +27,8 @@ struct Prefixes {
   size_t axis = 0;      // of the root: the one along which prefixes are
   int64_t length = 1;   // of that
   int64_t others = 1;   // product of the other extents
-  bool slices = false;  // is it not the innermost axis?
+  bool slices = false;  // is it not the innermost axis, or do terms decay?
+  bool decays = false;
 };
 
 // The one scan of a kernel, whose results the root reads at its own element.
@@ -56,7 +57,8 @@ std::optional<Prefixes> FindPrefixes(const ProgramShape& shape, const KernelShap
   found.length = root.axes[*axis]->extent;
   found.others = ExtentOf(root.axes);
   found.others /= found.length;
-  found.slices = *axis + 1 < root.axes.size();
+  found.decays = scan->level != nullptr;
+  found.slices = found.decays || *axis + 1 < root.axes.size();
   for (int s : kernel.stageable) found.inlined.push_back({shape.stage(s).tensor});
   return found;
 }
@@ -112,7 +114,8 @@ class PrefixPlan : public KernelPlan {
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
       return refuse(absl::StrCat(threads, " threads a block"));
     }
-    const int64_t registers = 2 * held + 3 * Rounds(v) + kOtherRegisters;
+    const int64_t registers = (prefixes_.decays ? 3 : 2) * held +
+                              (prefixes_.decays ? 4 : 3) * Rounds(v) + kOtherRegisters;
     if (held > kMaxHeldElements || registers > target_.max_registers_per_thread ||
         registers * threads > target_.registers_per_sm) {
       return refuse(absl::StrCat(held, " elements a thread of ", threads));
@@ -120,7 +123,8 @@ class PrefixPlan : public KernelPlan {
     if (v[threads_] * v[vector_] >= 2 * std::max<int64_t>(prefixes_.length, 2)) {
       return refuse(absl::StrCat(v[threads_], " threads for a row of ", prefixes_.length));
     }
-    if (prefixes_.slices && Rounds(v) * threads * 8 > target_.max_shared_bytes_per_block) {
+    const int64_t bytes = prefixes_.decays ? 16 : 8;
+    if (prefixes_.slices && Rounds(v) * threads * bytes > target_.max_shared_bytes_per_block) {
       return refuse(absl::StrCat(Rounds(v), " runs of ", threads, " threads in shared memory"));
     }
     if (Blocks(v) > target_.max_grid) return refuse(absl::StrCat(Blocks(v), " blocks"));

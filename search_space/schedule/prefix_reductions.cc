@@ -29,7 +29,7 @@ std::optional<PrefixMask> AsMask(const ScheduledStage& stage, const Expr& condit
     const auto reduced = IndexIn(stage.reduce_axes, r), axis = IndexIn(stage.axes, j);
     if (!reduced || !axis || r.coef != -j.coef || std::abs(r.coef) != 1) continue;
     if (r.x->var->extent != j.x->var->extent) return std::nullopt;
-    return PrefixMask{*axis, *reduced, r.coef < 0, constant == 0, {}};
+    return PrefixMask{*axis, *reduced, r.coef < 0, constant == 0, {}, nullptr, nullptr};
   }
   return std::nullopt;
 }
@@ -56,15 +56,6 @@ std::optional<PrefixMask> FindMask(const ScheduledStage& stage) {
     if (!elsewhere) return mask;
   }
   return std::nullopt;
-}
-
-// The same with the identity in the place of what it leaves out.
-std::optional<PrefixMask> FindNeutralMask(const ScheduledStage& stage) {
-  if (!stage.is_reduction() || stage.body->op != Op::kSelect) return std::nullopt;
-  const Expr& other = stage.body->args[2];
-  const Expr identity = IdentityOf(stage.combiner, stage.body->type);
-  if (other->op != Op::kFloat || other->float_value != identity->float_value) return std::nullopt;
-  return FindMask(stage);
 }
 
 bool TermsMentionAxis(const ScheduledStage& stage, const PrefixMask& mask) {
@@ -169,23 +160,27 @@ Expr PrefixMask::Allows(const Expr& r, const Expr& j) const {
 }
 
 std::optional<PrefixMask> PrefixMaskOf(const ScheduledStage& stage) {
-  std::optional<PrefixMask> mask = FindNeutralMask(stage);
-  if (!mask || TermsMentionAxis(stage, *mask)) return std::nullopt;
+  if (!stage.is_reduction() || stage.body->op != Op::kSelect) return std::nullopt;
+  const Expr& other = stage.body->args[2];
+  const Expr identity = IdentityOf(stage.combiner, stage.body->type);
+  if (other->op != Op::kFloat || other->float_value != identity->float_value) return std::nullopt;
+  std::optional<PrefixMask> mask = FindMask(stage);
+  if (!mask) return std::nullopt;
+  mask->term = stage.body->args[1];
+  if (!TermsMentionAxis(stage, *mask)) return mask;
+  if (stage.combiner != Combiner::kSum) return std::nullopt;
+  const auto decaying =
+      Decay(stage.axes[mask->axis], stage.reduce_axes[mask->reduced]).Of(mask->term);
+  if (!decaying) return std::nullopt;
+  mask->term = decaying->term;
+  mask->level = decaying->level;
   return mask;
 }
 
 std::optional<Scan> ScanOf(const ScheduledStage& stage) {
-  const std::optional<PrefixMask> mask = FindNeutralMask(stage);
+  const std::optional<PrefixMask> mask = PrefixMaskOf(stage);
   if (!mask) return std::nullopt;
   const Var& r = stage.reduce_axes[mask->reduced];
-  Expr value = stage.body->args[1], level;
-  if (TermsMentionAxis(stage, *mask)) {
-    if (stage.combiner != Combiner::kSum) return std::nullopt;
-    const auto decaying = Decay(stage.axes[mask->axis], r).Of(value);
-    if (!decaying) return std::nullopt;
-    value = decaying->term;
-    level = decaying->level;
-  }
   const Expr j = VarExpr(stage.axes[mask->axis]);
   const auto at_own = [&](const Expr& e) {
     return Substitute(e, [&](const Var& v) -> Expr { return v == r ? j : nullptr; });
@@ -194,11 +189,11 @@ std::optional<Scan> ScanOf(const ScheduledStage& stage) {
   Expr counts;
   if (mask->strict) counts = mask->reversed ? Int(0) < j : j < Int(r->extent - 1);
   for (const Expr& condition : mask->conditions) counts = AndAlso(counts, at_own(condition));
-  Expr term = at_own(value);
+  Expr term = at_own(mask->term);
   if (counts != nullptr) {
     term = Select(counts, term, IdentityOf(stage.combiner, stage.body->type));
   }
-  return Scan{mask->axis, mask->reduced, mask->reversed, mask->strict, term, level};
+  return Scan{mask->axis, mask->reduced, mask->reversed, mask->strict, term, mask->level};
 }
 
 int64_t ScanLength(const ScheduledStage& stage) {

@@ -15,12 +15,16 @@ namespace heddle::search_space {
 // Which terms a stage
 //   S[.., j, ..] = combiner(.., r, ..) select(r <= j, e, identity)
 // reduces: r and j are of one extent, and e does not mention j. `<`, `>=` and `>` may stand in the
-// place of `<=`, and further conditions without j beside it.
+// place of `<=`, and further conditions without j beside it. Of a sum, terms may also decay on the
+// way from r to j, as in linear recurrences and the states of state-space models: e is what does
+// not mention j times exp(L(j) - L(r)).
 struct PrefixMask {
   size_t axis, reduced;          // j and r, of axes and of reduce_axes
   bool reversed;                 // r >= j
   bool strict;                   // r < j, or r > j
   std::vector<Expr> conditions;  // the further ones
+  Expr term;                     // e, but for what decays
+  Expr level;                    // L, in the stage's axes; null where nothing decays
 
   // The comparison of r with j alone.
   Expr Allows(const Expr& r, const Expr& j) const;
@@ -28,13 +32,11 @@ struct PrefixMask {
 // nullopt of every other stage, also of one that has a value of its own in the place of the
 // identity (BoundedScanOf).
 std::optional<PrefixMask> PrefixMaskOf(const ScheduledStage& stage);
+
 // Such a stage by what it does to one term an element: the reductions of prefixes, or suffixes, of
 //   terms[.., j, ..] = combiner(..) e at r = j, over the reduced axes but r
-// Of a sum, terms may also decay on the way from r to j, as in linear recurrences and the states of
-// state-space models,
-//   S[.., j, ..] = sum(.., r, ..) select(r <= j, e * exp(L(j) - L(r)), 0)
-// and what is summed up to an element is multiplied by exp(L(j) - L(j - 1)) before its own term is
-// added, which rounds as often as there are terms, relative to them.
+// Where these decay, what is summed up to an element is multiplied by exp(L(j) - L(j - 1)) before
+// its own term is added, which rounds as often as there are terms, relative to them.
 struct Scan {
   size_t axis, reduced;  // j and r, of axes and of reduce_axes
   bool reversed;         // from the end on

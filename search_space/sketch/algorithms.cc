@@ -213,7 +213,6 @@ constexpr size_t kMostScans = 16;
 constexpr int64_t kMostChunks = 256;
 
 void AddScans(const Schedule& schedule, int stage, std::vector<Step>& steps) {
-  if (!PrefixMaskOf(schedule.stage(stage)).has_value()) return;  // or what it sums up decays
   int64_t length = ScanLength(schedule.stage(stage));
   if (length <= kShortestScan || steps.size() >= kMostScans) return;
   std::string name = schedule.stage(stage).name();

@@ -41,10 +41,8 @@ class ScanWriter {
     Stage within = Within();
     Name(within, "within");
     stages.push_back(MakeScheduledStage(within));
-    ExprList own = ValuesOf(whole_.axes), before = own;
-    before[mask_.axis] = before[mask_.axis] / Int(chunk_);
-    whole_.body = Combine(whole_.combiner, Load(offset, std::move(before)),
-                          Load(within.tensor, std::move(own)));
+    whole_.body =
+        Combine(whole_.combiner, Before(offset), Load(within.tensor, ValuesOf(whole_.axes)));
     whole_.combiner = Combiner::kNone;
     whole_.reduce_axes.clear();
     ResetLoops(whole_);
@@ -66,13 +64,50 @@ class ScanWriter {
     return stage;
   }
 
-  // What the terms of `stage` in the chunk q are where `allows`.
-  Expr TermOf(const Stage& stage, const Expr& q, Expr allows) const {
+  // The element of chunk q up to which all of its others decay.
+  Expr EdgeOf(const Expr& q) const {
+    const Expr first = q * Int(chunk_);
+    if (mask_.reversed) return first;
+    const Expr last = first + Int(chunk_ - 1);
+    return length_ % chunk_ == 0 ? last : MakeExpr(Op::kMin, {last, Int(length_ - 1)});
+  }
+
+  // What decays from element `from` to element `to` of the axis, the others being those of `stage`.
+  Expr DecayOf(const Stage& stage, const Expr& from, const Expr& to) const {
+    const auto level = [&](const Expr& j) {
+      return Substitute(mask_.level, [&](const Var& v) -> Expr {
+        const int axis = whole_.FindAxis(v);
+        if (axis < 0) return nullptr;
+        const auto i = static_cast<size_t>(axis);
+        return i == mask_.axis ? j : VarExpr(stage.axes[i]);
+      });
+    };
+    return MakeExpr(Op::kExp, {level(to) - level(from)});
+  }
+
+  // Of the chunks before an element's own, all of them.
+  Expr Before(const BufferRef& offset) const {
+    const Expr j = VarExpr(whole_.axes[mask_.axis]), q = j / Int(chunk_);
+    ExprList at = ValuesOf(whole_.axes);
+    if (mask_.level == nullptr) {
+      at[mask_.axis] = q;
+      return Load(offset, std::move(at));
+    }
+    const Stage axes{.axes = whole_.axes};
+    const Expr next = mask_.reversed ? q + Int(1) : q - Int(1);
+    const Expr exists = mask_.reversed ? j < Int((chunks_ - 1) * chunk_) : Int(chunk_) <= j;
+    at[mask_.axis] = next;
+    const Expr decayed = Load(offset, std::move(at)) * DecayOf(axes, EdgeOf(next), j);
+    return Select(exists, decayed, identity_);
+  }
+
+  // What the terms of `stage` in the chunk q are where `allows`, decayed to element j of the axis.
+  Expr TermOf(const Stage& stage, const Expr& q, const Expr& j, Expr allows) const {
     const Expr r = q * Int(chunk_) + VarExpr(stage.reduce_axes[mask_.reduced]);
     const auto own = [&](const Expr& e) {
       return Substitute(e, [&](const Var& v) -> Expr {
         for (size_t i = 0; i < whole_.axes.size(); ++i) {
-          if (v == whole_.axes[i]) return VarExpr(stage.axes[i]);
+          if (v == whole_.axes[i]) return i == mask_.axis ? j : VarExpr(stage.axes[i]);
         }
         for (size_t i = 0; i < whole_.reduce_axes.size(); ++i) {
           if (v != whole_.reduce_axes[i]) continue;
@@ -92,7 +127,8 @@ class ScanWriter {
 
   Stage Part() const {
     Stage part = Chunked();
-    part.body = TermOf(part, VarExpr(part.axes[mask_.axis]), nullptr);
+    const Expr q = VarExpr(part.axes[mask_.axis]);
+    part.body = TermOf(part, q, EdgeOf(q), nullptr);
     return part;
   }
 
@@ -103,8 +139,13 @@ class ScanWriter {
     offset.reduce_axes = {p};
     ExprList at = ValuesOf(offset.axes);
     at[mask_.axis] = VarExpr(p);
-    const Expr allows = mask_.reversed ? q < VarExpr(p) : VarExpr(p) < q;
-    offset.body = Select(allows, Load(part, std::move(at)), identity_);
+    const Expr &low = mask_.reversed ? q : at[mask_.axis],
+               &high = mask_.reversed ? at[mask_.axis] : q;
+    // What decays does so from the edge of one chunk to the edge of another, its own included.
+    const Expr allows = mask_.level == nullptr ? low < high : low <= high;
+    Expr value = Load(part, at);
+    if (mask_.level != nullptr) value = value * DecayOf(offset, EdgeOf(VarExpr(p)), EdgeOf(q));
+    offset.body = Select(allows, value, identity_);
     return offset;
   }
 
@@ -113,7 +154,7 @@ class ScanWriter {
     Var& axis = within.axes[mask_.axis];
     axis = MakeVar(axis->name, length_);
     const Expr j = VarExpr(axis), u = VarExpr(within.reduce_axes[mask_.reduced]);
-    within.body = TermOf(within, j / Int(chunk_), mask_.Allows(u, j % Int(chunk_)));
+    within.body = TermOf(within, j / Int(chunk_), j, mask_.Allows(u, j % Int(chunk_)));
     return within;
   }
 
@@ -153,7 +194,7 @@ absl::StatusOr<std::vector<ScheduledStage>> ScanStages(const Schedule& schedule,
     return absl::InvalidArgumentError(
         absl::StrCat(stage.name(),
                      " is no reduction over select(r <= j, e, identity) of an axis j, which e does "
-                     "not mention, and a reduced axis r as long"));
+                     "not mention, or as a factor exp(L(j) - L(r)), and a reduced axis r as long"));
   }
   const int64_t length = stage.axes[mask->axis]->extent;
   if (chunk < 2 || chunk >= length) {

@@ -10,8 +10,9 @@
 namespace heddle::search_space {
 namespace {
 
-std::optional<size_t> IndexIn(const std::vector<Var>& axes, const Term& t) {
-  if (t.x->op != Op::kVar || t.div != 1 || t.mod != 0) return std::nullopt;
+// The axis that the term is, or that it is modulo `window`.
+std::optional<size_t> IndexIn(const std::vector<Var>& axes, const Term& t, int64_t window = 0) {
+  if (t.x->op != Op::kVar || t.div != 1 || t.mod != window) return std::nullopt;
   const auto at = std::find(axes.begin(), axes.end(), t.x->var);
   if (at == axes.end()) return std::nullopt;
   return static_cast<size_t>(at - axes.begin());
@@ -26,10 +27,17 @@ std::optional<PrefixMask> AsMask(const ScheduledStage& stage, const Expr& condit
   if (difference.terms.size() != 2 || (constant != 0 && constant != -1)) return std::nullopt;
   for (size_t first : {0, 1}) {
     const Term &r = difference.terms[first], &j = difference.terms[1 - first];
-    const auto reduced = IndexIn(stage.reduce_axes, r), axis = IndexIn(stage.axes, j);
-    if (!reduced || !axis || r.coef != -j.coef || std::abs(r.coef) != 1) continue;
-    if (r.x->var->extent != j.x->var->extent) return std::nullopt;
-    return PrefixMask{*axis, *reduced, r.coef < 0, constant == 0, {}, nullptr, nullptr};
+    const auto reduced = IndexIn(stage.reduce_axes, r);
+    if (!reduced || r.coef != -j.coef || std::abs(r.coef) != 1) continue;
+    const int64_t length = r.x->var->extent;
+    const auto axis = IndexIn(stage.axes, j), windowed = IndexIn(stage.axes, j, length);
+    if (!axis && !windowed) continue;
+    if (axis && length != j.x->var->extent) return std::nullopt;
+    return PrefixMask{.axis = axis ? *axis : *windowed,
+                      .reduced = *reduced,
+                      .reversed = r.coef < 0,
+                      .strict = constant == 0,
+                      .in_windows = windowed.has_value()};
   }
   return std::nullopt;
 }
@@ -38,6 +46,17 @@ bool Mentions(const Expr& e, const Var& var) {
   bool found = false;
   Visit(e, [&](const Expr& node) { found = found || (node->op == Op::kVar && node->var == var); });
   return found;
+}
+
+// The same without the number of the window, which all terms of an element share.
+Expr WithoutWindow(const Expr& e, const ScheduledStage& stage, const PrefixMask& mask) {
+  if (!mask.in_windows) return e;
+  const Var& axis = stage.axes[mask.axis];
+  const Expr window = VarExpr(axis) / Int(stage.reduce_axes[mask.reduced]->extent);
+  const Expr none = Int(0);
+  return Rewrite(e, [&](const Expr& node) -> Expr {
+    return StructurallyEqual(node, window) ? none : nullptr;
+  });
 }
 
 // A reduction of prefixes, whatever its terms are and what it leaves out is replaced by.
@@ -51,15 +70,24 @@ std::optional<PrefixMask> FindMask(const ScheduledStage& stage) {
     mask->conditions.erase(mask->conditions.begin() + static_cast<std::ptrdiff_t>(c));
     const Var& axis = stage.axes[mask->axis];
     const bool elsewhere =
-        std::any_of(mask->conditions.begin(), mask->conditions.end(),
-                    [&](const Expr& condition) { return Mentions(condition, axis); });
+        std::any_of(mask->conditions.begin(), mask->conditions.end(), [&](const Expr& condition) {
+          return Mentions(WithoutWindow(condition, stage, *mask), axis);
+        });
     if (!elsewhere) return mask;
   }
   return std::nullopt;
 }
 
 bool TermsMentionAxis(const ScheduledStage& stage, const PrefixMask& mask) {
-  return Mentions(stage.body->args[1], stage.axes[mask.axis]);
+  return Mentions(WithoutWindow(stage.body->args[1], stage, mask), stage.axes[mask.axis]);
+}
+
+// `e` at an element's own term.
+Expr AtOwn(const Expr& e, const ScheduledStage& stage, const PrefixMask& mask) {
+  const Var& r = stage.reduce_axes[mask.reduced];
+  const Expr j = VarExpr(stage.axes[mask.axis]);
+  const Expr own = mask.in_windows ? j % Int(r->extent) : j;
+  return Simplify(Substitute(e, [&](const Var& v) -> Expr { return v == r ? own : nullptr; }));
 }
 
 // term(r) * exp(level(j) - level(r)).
@@ -70,7 +98,11 @@ struct Decaying {
 // Finds out whether a term is such.
 class Decay {
  public:
-  Decay(const Var& j, const Var& r) : j_(j), r_(r) {}
+  Decay(const ScheduledStage& stage, const PrefixMask& mask)
+      : stage_(stage),
+        mask_(mask),
+        j_(stage.axes[mask.axis]),
+        r_(stage.reduce_axes[mask.reduced]) {}
 
   std::optional<Decaying> Of(const Expr& value) {
     if (value->type != DType::kFloat32 || !AddFactors(value) || exponent_ == nullptr) {
@@ -79,13 +111,13 @@ class Decay {
     AddSummands(exponent_, 1);
     Expr level, own = term_;
     for (const Summand& up : summands_) {
-      if (!Mentions(up.value, j_)) continue;
+      if (!MentionsElement(up.value)) continue;
       if (Mentions(up.value, r_) || !TakeOpposite(up)) return std::nullopt;
       level = Sum(level, Scaled(up));
     }
     Expr others;
     for (const Summand& s : summands_) {
-      if (!s.taken && !Mentions(s.value, j_)) others = Sum(others, Scaled(s));
+      if (!s.taken && !MentionsElement(s.value)) others = Sum(others, Scaled(s));
     }
     if (others != nullptr) {
       const Expr factor = MakeExpr(Op::kExp, {others});
@@ -106,9 +138,13 @@ class Decay {
     return s.scale == 1 ? s.value : s.value * Float(s.scale, s.value->type);
   }
 
+  bool MentionsElement(const Expr& e) const {
+    return Mentions(WithoutWindow(e, stage_, mask_), j_);
+  }
+
   // False where something but one exponential depends on j.
   bool AddFactors(const Expr& e) {
-    if (!Mentions(e, j_)) {
+    if (!MentionsElement(e)) {
       term_ = term_ == nullptr ? e : term_ * e;
       return true;
     }
@@ -138,14 +174,15 @@ class Decay {
   bool TakeOpposite(const Summand& up) {
     for (Summand& down : summands_) {
       if (down.taken || down.scale != -up.scale || !Mentions(down.value, r_)) continue;
-      const Expr at_j = Substitute(
-          down.value, [&](const Var& v) -> Expr { return v == r_ ? VarExpr(j_) : nullptr; });
+      const Expr at_j = AtOwn(down.value, stage_, mask_);
       if (!StructurallyEqual(Simplify(at_j), Simplify(up.value))) continue;
       return down.taken = true;
     }
     return false;
   }
 
+  const ScheduledStage& stage_;
+  const PrefixMask& mask_;
   const Var& j_;
   const Var& r_;
   Expr term_, exponent_;
@@ -169,8 +206,7 @@ std::optional<PrefixMask> PrefixMaskOf(const ScheduledStage& stage) {
   mask->term = stage.body->args[1];
   if (!TermsMentionAxis(stage, *mask)) return mask;
   if (stage.combiner != Combiner::kSum) return std::nullopt;
-  const auto decaying =
-      Decay(stage.axes[mask->axis], stage.reduce_axes[mask->reduced]).Of(mask->term);
+  const auto decaying = Decay(stage, *mask).Of(mask->term);
   if (!decaying) return std::nullopt;
   mask->term = decaying->term;
   mask->level = decaying->level;
@@ -182,29 +218,37 @@ std::optional<Scan> ScanOf(const ScheduledStage& stage) {
   if (!mask) return std::nullopt;
   const Var& r = stage.reduce_axes[mask->reduced];
   const Expr j = VarExpr(stage.axes[mask->axis]);
-  const auto at_own = [&](const Expr& e) {
-    return Substitute(e, [&](const Var& v) -> Expr { return v == r ? j : nullptr; });
-  };
+  const Expr own = mask->in_windows ? j % Int(r->extent) : j;
   // Reads are known to be inside of their tensors for terms that count for some element only.
   Expr counts;
-  if (mask->strict) counts = mask->reversed ? Int(0) < j : j < Int(r->extent - 1);
-  for (const Expr& condition : mask->conditions) counts = AndAlso(counts, at_own(condition));
-  Expr term = at_own(mask->term);
+  if (mask->strict) counts = mask->reversed ? Int(0) < own : own < Int(r->extent - 1);
+  for (const Expr& condition : mask->conditions) {
+    counts = AndAlso(counts, AtOwn(condition, stage, *mask));
+  }
+  Expr term = AtOwn(mask->term, stage, *mask);
   if (counts != nullptr) {
     term = Select(counts, term, IdentityOf(stage.combiner, stage.body->type));
   }
-  return Scan{mask->axis, mask->reduced, mask->reversed, mask->strict, term, mask->level};
+  return Scan{.axis = mask->axis,
+              .reduced = mask->reduced,
+              .reversed = mask->reversed,
+              .strict = mask->strict,
+              .in_windows = mask->in_windows,
+              .term = term,
+              .level = mask->level};
 }
 
 int64_t ScanLength(const ScheduledStage& stage) {
   const std::optional<Scan> scan = ScanOf(stage);
-  return scan ? stage.axes[scan->axis]->extent : 0;
+  return scan ? stage.reduce_axes[scan->reduced]->extent : 0;
 }
 
 std::optional<BoundedScan> BoundedScanOf(const ScheduledStage& stage) {
   if (stage.combiner != Combiner::kMax && stage.combiner != Combiner::kMin) return std::nullopt;
   const std::optional<PrefixMask> mask = FindMask(stage);
-  if (!mask || !mask->conditions.empty() || TermsMentionAxis(stage, *mask)) return std::nullopt;
+  if (!mask || mask->in_windows || !mask->conditions.empty() || TermsMentionAxis(stage, *mask)) {
+    return std::nullopt;
+  }
   const Expr& value = stage.body->args[2];
   if (value->op != Op::kFloat || std::isinf(value->float_value)) return std::nullopt;
   const Var& axis = stage.axes[mask->axis];

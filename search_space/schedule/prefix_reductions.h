@@ -17,11 +17,15 @@ namespace heddle::search_space {
 // reduces: r and j are of one extent, and e does not mention j. `<`, `>=` and `>` may stand in the
 // place of `<=`, and further conditions without j beside it. Of a sum, terms may also decay on the
 // way from r to j, as in linear recurrences and the states of state-space models: e is what does
-// not mention j times exp(L(j) - L(r)).
+// not mention j times exp(L(j) - L(r)). Or the prefixes of windows of the axis, as `scan` makes
+// them,
+//   S[.., j, ..] = combiner(.., u, ..) select(u <= j % c, e at r = j / c * c + u, identity)
+// with c the extent of u.
 struct PrefixMask {
   size_t axis, reduced;          // j and r, of axes and of reduce_axes
   bool reversed;                 // r >= j
   bool strict;                   // r < j, or r > j
+  bool in_windows;               // the reduced axis is u
   std::vector<Expr> conditions;  // the further ones
   Expr term;                     // e, but for what decays
   Expr level;                    // L, in the stage's axes; null where nothing decays
@@ -41,11 +45,12 @@ struct Scan {
   size_t axis, reduced;  // j and r, of axes and of reduce_axes
   bool reversed;         // from the end on
   bool strict;           // an element's own term is not among those that it reduces
+  bool in_windows;       // of the extent of the reduced axis
   Expr term;             // in the stage's axes and reduced axes; the identity where none counts
   Expr level;            // L, in the stage's axes; null where nothing decays
 };
 std::optional<Scan> ScanOf(const ScheduledStage& stage);
-// The extent of the axis whose prefixes the stage reduces (ScanOf); 0 where it does not.
+// The extent of what the stage reduces prefixes of (ScanOf): an axis, or a window; 0: none.
 int64_t ScanLength(const ScheduledStage& stage);
 
 // A maximum or minimum of prefixes in which what is left out has a value of its own,

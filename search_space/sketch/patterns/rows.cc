@@ -215,7 +215,8 @@ class RowFinder {
       return false;
     }
     const std::optional<Scan> scan = ScanOf(s);
-    return scan.has_value() && scan->level == nullptr && scan->axis == rows_.column_at;
+    return scan.has_value() && scan->level == nullptr && !scan->in_windows &&
+           scan->axis == rows_.column_at;
   }
 
   // What is read otherwise than along one row, too, belongs to no thread alone, and is no run of

@@ -25,10 +25,11 @@ struct Prefixes {
   StageRef root, scan;
   std::vector<StageRef> inlined;
   size_t axis = 0;      // of the root: the one along which prefixes are
-  int64_t length = 1;   // of that
+  int64_t length = 1;   // of that, or of a window of it
   int64_t others = 1;   // product of the other extents
   bool slices = false;  // is it not the innermost axis, or do terms decay?
   bool decays = false;
+  int64_t windows = 1;  // of the axis, of `length` elements each
 };
 
 // The one scan of a kernel, whose results the root reads at its own element.
@@ -54,9 +55,11 @@ std::optional<Prefixes> FindPrefixes(const ProgramShape& shape, const KernelShap
   });
   if (!own || !axis) return std::nullopt;
   found.axis = *axis;
-  found.length = root.axes[*axis]->extent;
-  found.others = ExtentOf(root.axes);
-  found.others /= found.length;
+  found.length = ScanLength(stage);
+  found.windows = CeilDiv(root.axes[*axis]->extent, found.length);
+  found.others = ExtentOf(root.axes) / root.axes[*axis]->extent;
+  // Rows of a block are those of other axes, as a thread's part of a window is told by its number.
+  if (found.windows > 1 && found.others == 1) return std::nullopt;
   found.decays = scan->level != nullptr;
   found.slices = found.decays || *axis + 1 < root.axes.size();
   for (int s : kernel.stageable) found.inlined.push_back({shape.stage(s).tensor});
@@ -120,6 +123,9 @@ class PrefixPlan : public KernelPlan {
         registers * threads > target_.registers_per_sm) {
       return refuse(absl::StrCat(held, " elements a thread of ", threads));
     }
+    if (prefixes_.windows > 1 && Rounds(v) * v[threads_] * v[vector_] != prefixes_.length) {
+      return refuse(absl::StrCat(v[threads_], " threads for a window of ", prefixes_.length));
+    }
     if (v[threads_] * v[vector_] >= 2 * std::max<int64_t>(prefixes_.length, 2)) {
       return refuse(absl::StrCat(v[threads_], " threads for a row of ", prefixes_.length));
     }
@@ -133,7 +139,8 @@ class PrefixPlan : public KernelPlan {
 
   double Waste(HoleValues v) const override {
     const double row = static_cast<double>(Rounds(v) * v[threads_] * v[vector_]);
-    return row / static_cast<double>(prefixes_.length) * static_cast<double>(Blocks(v) * v[rows_]) /
+    return row / static_cast<double>(prefixes_.length) *
+           static_cast<double>(CeilDiv(prefixes_.others, v[rows_]) * v[rows_]) /
            static_cast<double>(prefixes_.others);
   }
 
@@ -143,18 +150,25 @@ class PrefixPlan : public KernelPlan {
     const auto at = others.begin() + static_cast<std::ptrdiff_t>(prefixes_.axis);
     LoopRef row = *at;
     others.erase(at);
+    LoopList windows;
+    if (prefixes_.windows > 1) {
+      const auto [window, inner] = w.Split(row, prefixes_.length);
+      windows = {window};
+      row = inner;
+    }
     if (others.empty()) {
       const auto [whole, inner] = w.Split(row, Rounds(v) * v[threads_] * v[vector_]);
       others = {whole};
       row = inner;
     }
-    w.Reorder(Join({others, {row}}));
-    const auto [block, rows] = w.Split(w.Fuse(others), v[rows_]);
+    w.Reorder(Join({windows, others, {row}}));
+    const auto [of_others, rows] = w.Split(w.Fuse(others), v[rows_]);
+    LoopList blocks = Join({windows, {of_others}});
     const auto [round, lane, run] = w.Split(row, v[threads_], v[vector_]);
     const LoopList threads = prefixes_.slices ? LoopList{lane, rows} : LoopList{rows, lane};
-    w.Reorder(Join({{block}, threads, {round, run}}));
+    w.Reorder(Join({blocks, threads, {round, run}}));
     const LoopRef thread = w.Fuse(threads);
-    w.Bind(block, BindTo::kBlock);
+    w.Bind(w.Fuse(blocks), BindTo::kBlock);
     w.Bind(thread, BindTo::kThread);
     const bool wide = !prefixes_.slices && v[vector_] > 1;
     if (wide) w.Vectorize(run);
@@ -179,7 +193,9 @@ class PrefixPlan : public KernelPlan {
   static constexpr int64_t kPreferredThreads = 256;
 
   int64_t Rounds(HoleValues v) const { return CeilDiv(prefixes_.length, v[threads_] * v[vector_]); }
-  int64_t Blocks(HoleValues v) const { return CeilDiv(prefixes_.others, v[rows_]); }
+  int64_t Blocks(HoleValues v) const {
+    return prefixes_.windows * CeilDiv(prefixes_.others, v[rows_]);
+  }
 
   const Prefixes prefixes_;
   const Target target_;

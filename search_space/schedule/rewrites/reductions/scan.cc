@@ -190,7 +190,7 @@ absl::StatusOr<std::vector<ScheduledStage>> ScanStages(const Schedule& schedule,
                                                        int64_t chunk) {
   const ScheduledStage& stage = schedule.stage(index);
   std::optional<PrefixMask> mask = PrefixMaskOf(stage);
-  if (!mask) {
+  if (!mask || mask->in_windows) {
     return absl::InvalidArgumentError(
         absl::StrCat(stage.name(),
                      " is no reduction over select(r <= j, e, identity) of an axis j, which e does "

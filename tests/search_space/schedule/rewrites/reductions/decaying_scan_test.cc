@@ -1,0 +1,174 @@
+// Sums of prefixes whose terms decay by what tensors say, as in linear recurrences: which are such,
+// that few terms are computed for them, and that schedules of them compute the definition.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "search_space/notation/notation.h"
+#include "search_space/notation/reference.h"
+#include "search_space/schedule/prefix_reductions.h"
+#include "search_space/schedule/rewrites/reductions/scan.h"
+#include "search_space/schedule/schedule.h"
+#include "search_space/schedule/step.h"
+#include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/search_space.h"
+#include "tests/search_space/drawn_points.h"
+
+namespace heddle::search_space::decaying_scan_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::shared_ptr<const TensorProgram> Make(const std::string& text, const std::string& shape) {
+  const auto parsed = ParseOperators(text);
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  const auto program = parsed->at(0).Instantiate(*ParseShape(shape), DType::kFloat32);
+  EXPECT_TRUE(program.ok()) << program.status();
+  return std::make_shared<const TensorProgram>(*program);
+}
+
+// Levels fall by up to 0.75 an element, so that what is far away is gone; X is of any sign.
+TensorValues InputsOf(const TensorProgram& program) {
+  TensorValues values;
+  for (const BufferRef& input : program.inputs) {
+    std::vector<double>& elements = values[input->name];
+    for (int64_t i = 0; i < input->elements; ++i) {
+      const int64_t hash = (i * 7919 + 13) % 101;
+      const int64_t n = input->shape.back(), row = i % n;
+      elements.push_back(input->name == "L"
+                             ? -0.5 * static_cast<double>(row) - static_cast<double>(hash % 4) / 16
+                             : static_cast<double>(hash - 50) / 25);
+    }
+  }
+  return values;
+}
+
+struct Case {
+  const char *name, *text;
+};
+
+// L falls from left to right: sums from the end have it the other way round.
+constexpr Case kCases[] = {
+    {"forwards",
+     "op f(m, n) { in X[m, n], L[m, n] "
+     "out Y[i: m, j: n] = sum(r: n) select(r <= j, exp(L[i, j] - L[i, r]) * X[i, r], 0) }"},
+    {"columns",
+     "op f(m, n) { in X[n, m], L[m, n] "
+     "out Y[j: n, i: m] = sum(r: n) select(r <= j, X[r, i] * exp(L[i, j] - L[i, r]), 0) }"},
+    {"backwards",
+     "op f(m, n) { in X[m, n], L[m, n] "
+     "out Y[i: m, j: n] = sum(r: n) select(r >= j, X[i, r] * exp(L[i, r] - L[i, j]), 0) }"},
+    {"before",
+     "op f(m, n) { in X[m, n], L[m, n] "
+     "out Y[i: m, j: n] = sum(r: n) select(r < j, exp(0.5 * L[i, j] - 0.5 * L[i, r]) * X[i, r], 0) "
+     "}"},
+    {"behind_with_a_condition",
+     "op f(m, n) { in X[m, n], L[m, n] "
+     "out Y[i: m, j: n] = sum(r: n) select(r > j && r < n - 1, "
+     "exp(0.25 * (L[i, r] - L[i, j])) * X[i, r], 0) }"},
+    {"with_what_is_the_terms_own",
+     "op f(m, n) { in X[m, n], L[m, n] "
+     "S[i: m, j: n] = sum(r: n) select(r <= j, "
+     "2 * X[i, r] * exp(L[i, j] + 0.125 * X[i, r] - L[i, r]) * X[i, r], 0) "
+     "out Y[i: m, j: n] = 1 + S[i, j] }"},
+};
+
+class DecayingScanTest : public testing::TestWithParam<Case> {
+ protected:
+  void ExpectPoints(int64_t n, size_t count, const char* sketch) {
+    const auto program = Make(GetParam().text, absl::StrCat("m=9,n=", n));
+    const TensorValues inputs = InputsOf(*program);
+    TensorValues expected = inputs;
+    EvaluateAll(*program, expected);
+    const auto space = SearchSpace::Create(program, *FindTarget("h100"));
+    ASSERT_TRUE(space.ok()) << space.status();
+    SCOPED_TRACE(n);
+    ForDrawnPoints(*space, count, BeginsWith(sketch), inputs,
+                   [&](const Program&, const TensorValues& values) {
+                     const std::vector<double>& y = values.at("Y");
+                     for (size_t i = 0; i < y.size(); ++i) {
+                       ASSERT_NEAR(y[i], expected.at("Y")[i], 2e-5) << i;
+                     }
+                   });
+  }
+};
+
+TEST_P(DecayingScanTest, ThreadsThatShareItComputeTheDefinition) {
+  for (const int64_t n : {5, 33, 150}) ExpectPoints(n, 10, "prefix");
+}
+
+TEST_P(DecayingScanTest, ChunksComputeTheDefinition) { ExpectPoints(101, 10, "scan/"); }
+
+INSTANTIATE_TEST_SUITE_P(Operators, DecayingScanTest, testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
+
+// Of a sum that grows and falls again by hundreds of powers of e, no factor is infinite.
+TEST(DecayingScan, LevelsMayLieAnywhere) {
+  const auto program = Make(
+      "op f(m, n) { in X[m, n], L[m, n] "
+      "out Y[i: m, j: n] = sum(r: n) select(r <= j, exp(L[i, j] - L[i, r]) * X[i, r], 0) }",
+      "m=9,n=90");
+  TensorValues inputs = InputsOf(*program);
+  for (size_t i = 0; i < inputs["L"].size(); ++i) {
+    inputs["L"][i] = -200.0 * static_cast<double>(i % 90) + 1e4;
+  }
+  const auto space = SearchSpace::Create(program, *FindTarget("h100"));
+  ASSERT_TRUE(space.ok()) << space.status();
+  for (const char* sketch : {"prefix", "scan/"}) {
+    ForDrawnPoints(*space, 8, BeginsWith(sketch), inputs,
+                   [&](const Program&, const TensorValues& values) {
+                     const std::vector<double>&x = inputs.at("X"), &y = values.at("Y");
+                     for (size_t i = 0; i < x.size(); ++i) {
+                       ASSERT_NEAR(y[i], x[i], 1e-6) << "nothing is left of the others, " << i;
+                     }
+                   });
+  }
+}
+
+// Threads and chunks compute each term once, or a few times: what is plausible counts so.
+TEST(DecayingScan, TakesAFewTermsAnElement) {
+  const auto program = Make(kCases[0].text, "m=1,n=4096");
+  EXPECT_LT(LeastFlops(*program), 40.0 * 4096);
+  const std::vector<Algorithm> algorithms = AlgorithmsOf(program);
+  ASSERT_EQ(algorithms.size(), 2);
+  EXPECT_EQ(ToString(algorithms[1].steps), "scan(Y.acc, 16)\n");
+}
+
+TEST(DecayingScan, ChunksEndWithPrefixesOfWindows) {
+  Schedule schedule(Make(kCases[0].text, "m=3,n=100"));
+  ASSERT_TRUE(Apply(ScanChunks{"Y.acc", 16}, schedule).ok());
+  const auto stage = [&](const char* name) { return schedule.stage(schedule.FindStage(name)); };
+  const auto whole = ScanOf(stage("Y.acc.offset.acc")), window = ScanOf(stage("Y.acc.within"));
+  ASSERT_TRUE(whole.has_value());
+  ASSERT_TRUE(window.has_value());
+  EXPECT_FALSE(whole->in_windows);
+  EXPECT_TRUE(window->in_windows);
+  EXPECT_NE(whole->level, nullptr);
+  EXPECT_EQ(ToString(window->level), "L[i, j]");
+  EXPECT_EQ(ToString(window->term), "select(j < 100, X[i, j], 0)");
+  EXPECT_THAT(std::string(Apply(ScanChunks{"Y.acc.within", 4}, schedule).message()),
+              HasSubstr("is no reduction over select(r <= j, e, identity)"));
+}
+
+TEST(DecayingScan, OtherTermsAreNone) {
+  const char* bodies[] = {
+      "sum(r: n) select(r <= j, exp(L[i, j]) * X[i, r], 0)",
+      "sum(r: n) select(r <= j, exp(L[i, j] - X[i, r]) * X[i, r], 0)",
+      "sum(r: n) select(r <= j, exp(L[i, j] - 0.5 * L[i, r]) * X[i, r], 0)",
+      "sum(r: n) select(r <= j, exp(L[i, j] - L[i, r]) * X[i, j], 0)",
+      "sum(r: n) select(r <= j, exp(L[i, j] - L[i, r]) * exp(L[i, j] - L[i, r]), 0)",
+      "sum(r: n) select(r <= j, exp(L[i, j] * L[i, r]) * X[i, r], 0)",
+      "max(r: n) select(r <= j, exp(L[i, j] - L[i, r]) * X[i, r], -inf)",
+  };
+  for (const char* body : bodies) {
+    const Schedule schedule(
+        Make(absl::StrCat("op f(m, n) { in X[m, n], L[m, n] out Y[i: m, j: n] = ", body, " }"),
+             "m=3,n=100"));
+    EXPECT_FALSE(ScanOf(schedule.stage(0)).has_value()) << body;
+  }
+}
+
+}  // namespace
+}  // namespace heddle::search_space::decaying_scan_test

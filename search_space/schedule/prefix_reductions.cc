@@ -226,7 +226,7 @@ std::optional<Scan> ScanOf(const ScheduledStage& stage) {
     counts = AndAlso(counts, AtOwn(condition, stage, *mask));
   }
   Expr term = AtOwn(mask->term, stage, *mask);
-  if (counts != nullptr) {
+  if (counts != nullptr && !IsInt(counts, 1)) {
     term = Select(counts, term, IdentityOf(stage.combiner, stage.body->type));
   }
   return Scan{.axis = mask->axis,

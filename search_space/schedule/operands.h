@@ -32,11 +32,11 @@ std::vector<size_t> AxesInMemoryOrder(const ScheduledStage& stage, const Expr& o
 // Does the stage read `tensor` only at its own element, [i, j] where its axes are i and j?
 bool ReadsAtOwnElement(const ScheduledStage& stage, const BufferRef& tensor);
 
-// Is `e`, a factor of a stage's definition, zero wherever `axis` lies past its end? True for loads
-// along that axis from tensors of the same extent, also through copies, conversions and padding:
-// out there, lowering fills zeros. Of stages, those known to be in global memory: outputs and what
-// is materialized, or, `placed`, all at the root, since where they are computed is decided
-// (tails.cc).
+// Is `e`, a part of a stage's definition, zero wherever `axis` lies past its end? True for loads
+// along that axis from tensors of the same extent, also through copies, conversions and padding,
+// and for what is computed of nothing else and is zero for zeros: out there, lowering fills zeros.
+// Of stages, those known to be in global memory: outputs and what is materialized, or, `placed`,
+// all at the root, since where they are computed is decided (tails.cc).
 bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, bool placed);
 
 // Operations and operands of an expression, those of its indices among them.

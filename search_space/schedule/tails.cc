@@ -2,6 +2,8 @@
 #include "search_space/schedule/tails.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/parts.h"
@@ -19,12 +21,33 @@ bool IsFalsePast(const Expr& condition, const Var& axis) {
          condition->args[1]->int_value <= axis->extent;
 }
 
+bool IsNumber(const Expr& e) { return e->op == Op::kFloat && std::isfinite(e->float_value); }
+
+// Is a product zero past the axis' end? So are all of its factors but numbers: one that is not may
+// be infinite.
+bool IsProductZero(const Schedule& schedule, const Expr& product, const Var& axis, bool placed) {
+  bool is_zero = false;
+  std::vector<Expr> factors = {product};
+  while (!factors.empty()) {
+    const Expr f = factors.back();
+    factors.pop_back();
+    if (f->op == Op::kMul) {
+      factors.insert(factors.end(), f->args.begin(), f->args.end());
+    } else if (IsZeroOutside(schedule, f, axis, placed)) {
+      is_zero = true;
+    } else if (!IsNumber(f)) {
+      return false;
+    }
+  }
+  return is_zero;
+}
+
 }  // namespace
 
 bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, bool placed) {
   if (e->op == Op::kSelect) {
     if (const Expr whole = WholeOf(e)) return IsZeroOutside(schedule, whole, axis, placed);
-    return e->args[2]->op == Op::kFloat && e->args[2]->float_value == 0 &&
+    return IsZeroOutside(schedule, e->args[2], axis, placed) &&
            (IsFalsePast(e->args[0], axis) || IsZeroOutside(schedule, e->args[1], axis, placed));
   }
   const auto is_zero = [&](const Expr& arg) { return IsZeroOutside(schedule, arg, axis, placed); };
@@ -36,7 +59,16 @@ bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, boo
     case Op::kAbs:
     case Op::kMax:
     case Op::kMin:
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kSqrt:
+    case Op::kTanh:
+    case Op::kErf:
       return std::all_of(e->args.begin(), e->args.end(), is_zero);
+    case Op::kMul:
+      return IsProductZero(schedule, e, axis, placed);
+    case Op::kDiv:
+      return is_zero(e->args[0]) && IsNumber(e->args[1]) && e->args[1]->float_value != 0;
     case Op::kLoad:
       break;
     default:
@@ -63,17 +95,7 @@ bool VanishesOutside(const Schedule& schedule, const ScheduledStage& stage, cons
     const Var& axis = stage.reduce_axes[i];
     const Expr tail = Simplify(nest.values[nest.axes.size() + i] < Int(axis->extent));
     if (!StructurallyEqual(tail, guard)) continue;
-    std::vector<Expr> factors = {stage.body};
-    while (!factors.empty()) {
-      const Expr f = factors.back();
-      factors.pop_back();
-      if (f->op == Op::kMul) {
-        factors.insert(factors.end(), f->args.begin(), f->args.end());
-      } else if (!IsZeroOutside(schedule, f, axis, placed)) {
-        return false;
-      }
-    }
-    return true;
+    return IsZeroOutside(schedule, stage.body, axis, placed);
   }
   return false;
 }

@@ -111,7 +111,8 @@ std::string NameOf(const Partition& partition) {
   std::string name;
   for (const auto& [what, stages] : {std::pair("apart", &partition.apart),
                                      {"stored", &partition.stored},
-                                     {"merged", &partition.merged}}) {
+                                     {"merged", &partition.merged},
+                                     {"kept", &partition.kept}}) {
     if (!stages->empty()) absl::StrAppend(&name, "[", what, "=", absl::StrJoin(*stages, "|"), "]");
   }
   return name;

@@ -444,6 +444,22 @@ class Partitioner {
     });
   }
 
+  // With kernel `k` making what kernel `first` does of the same rows, and storing it, too; there is
+  // a rule for that in which both are fused.
+  static std::optional<Partition> Keeping(const Partitioned& from, size_t k, size_t first) {
+    const ScheduledStage& root = from.shape->stage(from.shape->kernels[k].root);
+    const ScheduledStage& kept = from.shape->stage(from.shape->kernels[first].root);
+    const Partition& p = from.partition;
+    if (kept.is_output || p.stored.contains(kept.name()) || p.kept.contains(kept.name()) ||
+        kept.tensor->shape != root.tensor->shape || from.shape->kernels[first].reductions.empty() ||
+        from.shape->kernels[k].fused || from.shape->kernels[first].fused) {
+      return std::nullopt;
+    }
+    Partition with = p;
+    with.kept.insert(kept.name());
+    return with;
+  }
+
   // Each kernel with those between it and another one, merged into that; `into` one of this name.
   std::vector<Partition> Merges(const Partitioned& from, const std::string* into) const {
     const ProgramShape& shape = *from.shape;
@@ -490,7 +506,10 @@ class Partitioner {
             ok = ok && (!reads[r][m] || r == k || merged.contains(r));
           }
         }
-        if (!ok) continue;
+        if (!ok) {
+          if (std::optional<Partition> p = Keeping(from, k, first)) merges.push_back(*std::move(p));
+          continue;
+        }
         Partition p = from.partition;
         for (size_t m : merged) p.merged.insert(shape.stage(shape.kernels[m].root).name());
         merges.push_back(std::move(p));

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/kernels/beside_rows.h"
+#include "search_space/sketch/kernels/kept_rows.h"
 #include "search_space/sketch/kernels/reads.h"
 
 namespace heddle::search_space {
@@ -35,7 +36,7 @@ class ShapeFinder {
     std::optional<ProgramShape> unmerged;
     if (!partition_.merged.empty()) {
       unmerged = shape_;
-      const Partition others{partition_.apart, partition_.stored, {}};
+      const Partition others{partition_.apart, partition_.stored, {}, {}};
       ShapeFinder(*unmerged, others).Run(together, joins_rows);
     }
     if (together_) InlineOutputs(false);
@@ -43,6 +44,7 @@ class ShapeFinder {
     Store();
     if (unmerged.has_value() && !PlaceMerged(*unmerged)) return;
     Inline();
+    if (!PlaceKept()) return;
     FindTooLarge();
     if (together_) {
       MergeOutputs();
@@ -243,6 +245,17 @@ class ShapeFinder {
       }
     }
     return placed == merged.size();
+  }
+  // The same of rows that others read, too.
+  bool PlaceKept() {
+    return std::all_of(
+        partition_.kept.begin(), partition_.kept.end(), [&](const std::string& name) {
+          const std::optional<KeptRows> rows = KeepRows(schedule_, name, shape_.steps);
+          if (!rows.has_value() || placed_.contains(rows->root.get())) return false;
+          placed_.emplace(rows->root.get(), rows->root.get());
+          for (const BufferRef& r : rows->reductions) placed_.emplace(r.get(), rows->root.get());
+          return true;
+        });
   }
   bool IsPlaced(int i) const { return placed_.contains(stage(i).tensor.get()); }
 

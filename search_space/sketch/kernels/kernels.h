@@ -19,6 +19,9 @@ struct Partition {
   std::set<std::string> stored;
   // Roots of kernels that are computed in the one kernel that reads them.
   std::set<std::string> merged;
+  // Roots of kernels of rows' reductions that are computed in another one of the same rows, which
+  // reads them, and stored by that for all others that do.
+  std::set<std::string> kept;
 
   auto operator<=>(const Partition&) const = default;
 };

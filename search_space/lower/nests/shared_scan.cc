@@ -69,6 +69,21 @@ class SharedScan {
   Stmt ForRounds(const std::function<Stmt(const Expr&)>& body) const {
     return ForEach("round", rounds_, scan_.reversed, body);
   }
+  // In groups that are unrolled, so that their loads are under way together: all of them written
+  // out take compilers most of a minute where there are many.
+  Stmt ForSlices(const std::function<Stmt(const Expr&)>& body) const {
+    constexpr int64_t kUnrolled = 8;
+    if (dealt_.threads <= 2 * kUnrolled || dealt_.threads % kUnrolled != 0) {
+      return ForEach("slice", dealt_.threads, scan_.reversed, body);
+    }
+    const Var group = MakeVar("group", dealt_.threads / kUnrolled);
+    const Expr number =
+        scan_.reversed ? Simplify(Int(group->extent - 1) - VarExpr(group)) : VarExpr(group);
+    return For(group, ForKind::kSerial,
+               ForEach("slice", kUnrolled, scan_.reversed, [&](const Expr& slice) {
+                 return body(Simplify(number * Int(kUnrolled) + slice));
+               }));
+  }
   Stmt Copy(const BufferRef& to, const BufferRef& from) const {
     return ForRounds([&](const Expr& k) { return Store(to, {k}, Load(from, {k})); });
   }
@@ -204,7 +219,7 @@ class SharedScan {
       return Store(scratch, {k, mine, place}, Load(runs_, {k}));
     });
     const Stmt take = ForRounds([&](const Expr& k) {
-      const Stmt slices = ForEach("slice", dealt_.threads, scan_.reversed, [&](const Expr& slice) {
+      const Stmt slices = ForSlices([&](const Expr& slice) {
         const Expr value = Load(scratch, {k, slice, place});
         const Expr precedes = scan_.reversed ? mine < slice : slice < mine;
         return Seq(
@@ -245,7 +260,7 @@ class SharedScan {
            Store(at, i, taken(end, Load(at, i)))});
     };
     const Stmt take = ForRounds([&](const Expr& k) {
-      const Stmt slices = ForEach("slice", dealt_.threads, scan_.reversed, [&](const Expr& slice) {
+      const Stmt slices = ForSlices([&](const Expr& slice) {
         const Expr value = Load(sums, {k, slice, place}), end = Load(ends, {k, slice, place});
         const Expr precedes = scan_.reversed ? mine < slice : slice < mine;
         return Seq({append(runs_, ends_, {k}, value, end, precedes),

@@ -353,9 +353,10 @@ class Partitioner {
   void Improve(Partitioned start) {
     start.us = EstimateUs(*start.shape, target_);
     least_us_ = std::min(least_us_, start.us);
-    for (std::optional<Partitioned> better = std::move(start); better.has_value();) {
-      better = BestStep(*better);
-    }
+    Partitioned best = std::move(start);
+    while (std::optional<Partitioned> better = BestStep(best)) best = *std::move(better);
+    // What saves little by itself must not keep from what merges more.
+    while (std::optional<Partitioned> better = BestKept(best)) best = *std::move(better);
   }
 
   std::vector<Partitioned> Best() && {
@@ -395,6 +396,22 @@ class Partitioner {
         Partition p = from.partition;
         p.apart.insert(from.shape->stage(reduction).name());
         keep(Try(std::move(p), from.together));
+      }
+    }
+    return best;
+  }
+
+  // The same of one more of rows' statistics, which the kernel keeps that reads it.
+  std::optional<Partitioned> BestKept(const Partitioned& from) {
+    std::optional<Partitioned> best;
+    if (from.shape->kernels.size() > kMostKernels) return best;
+    for (size_t k = 0; k < from.shape->kernels.size(); ++k) {
+      for (size_t kept = 0; kept < from.shape->kernels.size(); ++kept) {
+        std::optional<Partition> p = Keeping(from, k, kept);
+        if (!p.has_value()) continue;
+        auto tried = Try(*std::move(p), from.together);
+        if (!tried.has_value() || tried->us >= (best.has_value() ? best->us : from.us)) continue;
+        best = std::move(tried);
       }
     }
     return best;
@@ -444,15 +461,15 @@ class Partitioner {
     });
   }
 
-  // With kernel `k` making what kernel `first` does of the same rows, and storing it, too; there is
-  // a rule for that in which both are fused.
-  static std::optional<Partition> Keeping(const Partitioned& from, size_t k, size_t first) {
-    const ScheduledStage& root = from.shape->stage(from.shape->kernels[k].root);
-    const ScheduledStage& kept = from.shape->stage(from.shape->kernels[first].root);
+  // With one kernel making what another one does of the same rows, and storing it, too.
+  static std::optional<Partition> Keeping(const Partitioned& from, size_t in, size_t other) {
+    const KernelShape &reader = from.shape->kernels[in], &read = from.shape->kernels[other];
+    const ScheduledStage& root = from.shape->stage(reader.root);
+    const ScheduledStage& kept = from.shape->stage(read.root);
     const Partition& p = from.partition;
-    if (kept.is_output || p.stored.contains(kept.name()) || p.kept.contains(kept.name()) ||
-        kept.tensor->shape != root.tensor->shape || from.shape->kernels[first].reductions.empty() ||
-        from.shape->kernels[k].fused || from.shape->kernels[first].fused) {
+    if (in == other || kept.is_output || p.stored.contains(kept.name()) ||
+        p.kept.contains(kept.name()) || kept.tensor->shape != root.tensor->shape ||
+        reader.reductions.empty() || read.reductions.empty() || reader.fused || read.fused) {
       return std::nullopt;
     }
     Partition with = p;
@@ -506,10 +523,7 @@ class Partitioner {
             ok = ok && (!reads[r][m] || r == k || merged.contains(r));
           }
         }
-        if (!ok) {
-          if (std::optional<Partition> p = Keeping(from, k, first)) merges.push_back(*std::move(p));
-          continue;
-        }
+        if (!ok) continue;
         Partition p = from.partition;
         for (size_t m : merged) p.merged.insert(shape.stage(shape.kernels[m].root).name());
         merges.push_back(std::move(p));

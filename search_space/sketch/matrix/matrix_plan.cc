@@ -1,6 +1,7 @@
 #include "search_space/sketch/matrix/matrix_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -420,6 +421,19 @@ MatrixPlan::DepthLoops MatrixPlan::SplitDepth(ScheduleWriter& w, const StageRef&
   loops.tiles = w.Fuse(all);
   for (const LoopRef& part : loops.parts) w.Unroll(part);
   return loops;
+}
+
+Factor Factor::OfCopy(const std::vector<size_t>& dims, size_t rank) const {
+  constexpr size_t kNoAxis = std::numeric_limits<size_t>::max();
+  Factor copy = *this;
+  copy.axes.assign(rank, kNoAxis);
+  for (size_t a = 0; a < dims.size(); ++a) copy.axes[dims[a]] = axes[a];
+  copy.layout.clear();
+  for (size_t d = 0; d < rank; ++d) {
+    if (copy.axes[d] == kNoAxis) copy.layout.push_back(d);
+  }
+  for (size_t a : layout) copy.layout.push_back(dims[a]);
+  return copy;
 }
 
 void Factor::WriteTile(ScheduleWriter& w, const StageRef& stage, int64_t threads,

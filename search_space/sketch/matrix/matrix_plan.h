@@ -36,6 +36,9 @@ struct Factor {
   std::optional<size_t> parts;
 
   bool Has(size_t axis) const;
+  // The same where its tiles are those of a copy of the tensor that it loads (cache_read), of so
+  // many dimensions, which its axes have these of; it is at one place of the others.
+  Factor OfCopy(const std::vector<size_t>& dims, size_t rank) const;
   int64_t Parts() const { return parts.has_value() ? kPartCount : 1; }
   // Has so many threads fetch `stage`, which it is, into shared memory at a loop, swizzled so that
   // instructions read it without conflicts.

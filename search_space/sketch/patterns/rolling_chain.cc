@@ -82,7 +82,11 @@ class RollingChainFinder {
     for (size_t s = 0; s < found.scores.size(); ++s) {
       if (!AreValues(found, found.scores[s])) continue;
       found.keys_are_values = s;
-      found.values_tensor = LoadOf(found.root.kernel.reduction, found.values())->buffer;
+      const Expr load = LoadOf(found.root.kernel.reduction, found.values());
+      found.values_tensor = load->buffer;
+      for (size_t d = 0; d < load->args.size(); ++d) {
+        if (load->args[d]->op == Op::kVar) found.values_dims.push_back(d);
+      }
     }
     Schedule skipping = shape_.schedule;
     found.is_masked = Apply(Step(SkipMasked{chain_.root.reduction.name()}), skipping).ok();
@@ -141,6 +145,7 @@ class RollingChainFinder {
     absl::flat_hash_set<const Variable*> seen;
     for (size_t d = 0; d < keys->args.size(); ++d) {
       const Expr &key = keys->args[d], &value = values->args[d];
+      if (key->op == Op::kInt && StructurallyEqual(key, value)) continue;
       if (key->op != Op::kVar || value->op != Op::kVar || !seen.insert(key->var.get()).second) {
         return false;
       }

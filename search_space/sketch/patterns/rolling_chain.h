@@ -43,10 +43,11 @@ struct RollingChain {
   bool has_parts = false;  // are they parts of float32 numbers (split_operand.h)?
   bool is_masked = false;  // may iterations be left out (skip_masked)?
 
-  // The scores whose keys are the root's values, too, elements of that tensor, as in the gradients
-  // of queries: one tile in shared memory may serve both.
+  // The scores whose keys are the root's values, too, elements of that tensor at axes in these of
+  // its dimensions, as in the gradients of queries: one tile in shared memory may serve both.
   std::optional<size_t> keys_are_values;
   BufferRef values_tensor;
+  std::vector<size_t> values_dims;
 
   // The root's factor that is no weights.
   const Factor& values() const { return root.factors[1 - weights_number]; }

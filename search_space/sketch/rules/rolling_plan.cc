@@ -187,7 +187,11 @@ void RollingPlan::Write(ScheduleWriter& w, HoleValues v) const {
   write_statistics(false);
   if (t.reads_ahead) HoldBeside(w, t, root);
   for (size_t s = chain_.scores.size(); s-- > 0;) {
-    const ScoreProduct& scores = chain_.scores[s];
+    ScoreProduct scores = chain_.scores[s];
+    if (s == t.shared_keys) {
+      Factor& keys = scores.product.factors[1 - scores.queries_number];
+      keys = keys.OfCopy(chain_.values_dims, chain_.values_tensor->shape.size());
+    }
     HoldScores(w, t, root, scores);
     const StageRef keys = s == t.shared_keys ? w.CacheReadForKernel(chain_.values_tensor,
                                                                     Scope::kShared, Kernel().root)

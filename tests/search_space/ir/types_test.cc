@@ -308,5 +308,27 @@ TEST(Types, TailsVanishThroughConversions) {
   EXPECT_TRUE(VanishesOutside(schedule, sum, sum.guards[0], true));
 }
 
+// Nor where operands are computed of what is zero there, and of nothing else.
+TEST(Types, TailsVanishThroughArithmetic) {
+  const auto vanishes = [](const std::string& term) {
+    std::string inputs = "A[m, k], B[n, k], W[k]";
+    if (absl::StrContains(term, "S[")) inputs += ", S[1]";
+    const auto operators = ParseOperators(
+        absl::StrCat("op f(m, n, k) { in ", inputs, " out C[i: m, j: n] = sum(r: k) ", term, " }"));
+    EXPECT_TRUE(operators.ok()) << operators.status();
+    Schedule schedule(std::make_shared<const TensorProgram>(
+        *operators->at(0).Instantiate(*ParseShape("m=4,n=4,k=7"), DType::kFloat32)));
+    EXPECT_TRUE(Apply(*ParseSteps("split(C.acc, r, [4])\n"), schedule).ok());
+    const ScheduledStage& sum = schedule.stages()[0];
+    return VanishesOutside(schedule, sum, sum.guards.at(0), true);
+  };
+  EXPECT_TRUE(vanishes("0.5 * W[r] * A[i, r] * (B[j, r] / 3)"));
+  EXPECT_TRUE(vanishes("(A[i, r] - B[j, r]) * (A[i, r] - B[j, r]) * W[r]"));
+  EXPECT_TRUE(vanishes("max(A[i, r], 0) * tanh(B[j, r]) * sqrt(abs(W[r]))"));
+  EXPECT_FALSE(vanishes("A[i, r] * exp(B[j, r]) * W[r]"));
+  EXPECT_FALSE(vanishes("A[i, r] * (1 + B[j, r]) * W[r]"));
+  EXPECT_FALSE(vanishes("A[i, r] / B[j, r] * W[r]"));
+}
+
 }  // namespace
 }  // namespace heddle::search_space::types_test

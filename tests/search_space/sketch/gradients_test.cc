@@ -105,6 +105,27 @@ TEST(GradientsTest, OfAllThree) {
   ExpectKernels(Made("all", "b=66,s=64,d=16"), "own_stages/rows+rolling", 4);
 }
 
+// What a mask leaves out of the last product is left out of those that its terms are made of, too,
+// and is not fetched for them; and keys that are its values lie in shared memory once.
+TEST(GradientsTest, ProductsOfMaskedTilesAreLeftOut) {
+  const auto program = Made("of_queries", "b=1,s=192,d=32");
+  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+  for (const char* rule : {"rolling: ", "rolling_warpgroup: "}) {
+    const auto like = [&](const std::string& text) {
+      return absl::StartsWith(text, rule) && absl::StrContains(text, " skip_masked=1");
+    };
+    const std::vector<Point> points = DrawnPoints(space, 1, like);
+    ASSERT_EQ(points.size(), 1);
+    const std::string loops = ToString(*space.Lower(points[0]));
+    // The condition of the iteration comes before its first product.
+    const size_t iteration = loops.find("  for j.0 in"), masked = loops.find("if j.0", iteration);
+    ASSERT_NE(iteration, std::string::npos) << loops;
+    EXPECT_LT(masked, loops.find("_multiply", iteration)) << loops;
+    EXPECT_TRUE(absl::StrContains(loops, "shared bfloat16 K.shared")) << loops;
+    EXPECT_FALSE(absl::StrContains(loops, "shared bfloat16 Y.acc.operand1")) << loops;
+  }
+}
+
 TEST(OwnStagesTest, EveryOutputIsMadeOfItsOwn) {
   const auto program = Made("all", "b=2,s=48,d=8");
   const std::vector<OwnStages> steps = OutputsWorthOwnStages(*program);

@@ -132,6 +132,31 @@ TEST(PartitionTest, MergedKernelsNeedARule) {
   EXPECT_EQ(EstimateUs(product, target), std::numeric_limits<double>::infinity());
 }
 
+// A maximum that a sum of exponentials needs, and all others that read both: one kernel makes them.
+TEST(PartitionTest, StatisticsOfRowsThatOthersReadAreMadeTogether) {
+  constexpr const char* kOperators = R"(
+op weights_of_columns(m, n) {
+  in X[m, n]
+  M[i: m] = max(j: n) X[i, j]
+  Z[i: m] = sum(j: n) exp(X[i, j] - M[i])
+  out A[j: n] = sum(i: m) exp(X[i, j] - M[i]) / Z[i]
+}
+)";
+  const auto program = std::make_shared<const TensorProgram>(
+      *FindOperator(*ParseOperators(kOperators), "weights_of_columns")
+           ->Instantiate(*ParseShape("m=2048,n=1100"), DType::kFloat32));
+  const auto space = SearchSpace::Create(program, *FindTarget("h100"));
+  ASSERT_TRUE(space.ok()) << space.status();
+  EXPECT_THAT(SketchesOf(*space), ::testing::Contains(StartsWith("parts/rows+tile[kept=M]")));
+  const ProgramShape kept = FindKernels(program, {}, {.kept = {"M"}});
+  ASSERT_EQ(kept.kernels.size(), 2);
+  EXPECT_LT(EstimateUs(kept, *FindTarget("h100")),
+            EstimateUs(FindKernels(program, {}), *FindTarget("h100")));
+  // What no reduction of the same rows reads is not kept for one.
+  EXPECT_TRUE(FindKernels(program, {}, {.kept = {"Z"}}).kernels.empty());
+  EXPECT_TRUE(FindKernels(program, {}, {.kept = {"A"}}).kernels.empty());
+}
+
 // What is computed at several places of an elementwise chain, or for many elements of a reader at
 // more than it costs to load it.
 TEST(PartitionTest, StoresWhatIsComputedAgain) {

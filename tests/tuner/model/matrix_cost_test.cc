@@ -98,6 +98,25 @@ TEST(MatrixCost, BulkCopiesReadWhatOthersRead) {
   EXPECT_LT(less[Term::kIssue], more[Term::kIssue]);
 }
 
+// A quarter of a line of 128 bytes takes bulk copies as long as a whole one.
+TEST(MatrixCost, ShortRowsOfBulkCopiesTakeAsLongAsWholeOnes) {
+  const Target h100 = *FindTarget("h100");
+  const auto short_rows_us = [&](const char* steps, const char* bulk) {
+    const std::string point =
+        std::string("warpgroup: m.groups=2 m.tiles=1 columns=128 pipeline=4 k.steps=") + steps +
+        " bulk=" + bulk;
+    const Program program = LoweredOf("matmul_nt", point.c_str(), h100);
+    KernelProfile profile = ProfileOf(program.kernels.at(0));
+    return CostOf(profile, h100).terms[Term::kBulkRows];
+  };
+  EXPECT_EQ(short_rows_us("4", "1"), 0);
+  EXPECT_EQ(short_rows_us("1", "0"), 0);
+  const double quarters = short_rows_us("1", "1"), halves = short_rows_us("2", "1");
+  EXPECT_GT(halves, 0);
+  // Half of a row lacks 1/2 of it, a quarter 3/4, of twice as many rows.
+  EXPECT_NEAR(quarters, 3 * halves, 0.05 * quarters);
+}
+
 // Rows of every length are read without conflicts of banks, transposed or not.
 TEST(MatrixCost, RowsLieInDifferentBanks) {
   const Target h100 = *FindTarget("h100");

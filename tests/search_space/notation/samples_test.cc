@@ -243,9 +243,9 @@ TEST(EvaluateSamples, WorkIsBoundedButNeverToNothing) {
 TEST(EvaluateSamples, TheFewestAreNotAllOfTheFirstElementsCluster) {
   const TensorProgram program =
       Own("op integral(h, w) { in X[h, w]\n"
-             "A[y: h, x: w] = sum(r: w) select(r <= x, X[y, r], 0)\n"
-             "out S[y: h, x: w] = sum(r: h) select(r <= y, A[r, x], 0) }",
-             "h=40,w=60");
+          "A[y: h, x: w] = sum(r: w) select(r <= x, X[y, r], 0)\n"
+          "out S[y: h, x: w] = sum(r: h) select(r <= y, A[r, x], 0) }",
+          "h=40,w=60");
   std::set<int64_t> columns;
   const auto samples = Sample(program, 1000, 1);
   for (const SamplePoint& point : samples) columns.insert(point.offset % 60);

@@ -107,8 +107,8 @@ struct KernelProfile {
   // they are most, and how often.
   double burst = 0, bursts = 0;
   double bulk_rows = 0, bulk_row_bytes = 0;  // of boxes that a block's bulk copies fetch
-  int loop_depth = 0;      // deepest nest of serial loops
-  int pipeline_depth = 1;  // buffers of the deepest pipeline
+  int loop_depth = 0;                        // deepest nest of serial loops
+  int pipeline_depth = 1;                    // buffers of the deepest pipeline
 
   double live_locals = 0;         // 4-byte registers of local buffers that exist at the same time
   double largest_local = 0;       // of one local buffer: the accumulators of a tile

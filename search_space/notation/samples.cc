@@ -367,23 +367,33 @@ class Sampler {
   }
 
  private:
-  // Takes sixteen points out of `clusters`: of the first element's cluster, the last one's and one
-  // between, as elements at the ends may be sums of fewer terms than all others. `begin` tells
-  // which are the first of a cluster.
+  // Takes sixteen points out of `clusters`: of those of the first element, of the last one and of
+  // one between, as elements at the ends may be sums of fewer terms than all others; where these
+  // have not as many, of others, too. `begin` tells which are the first of these three.
   static Cluster TakeFirst(std::vector<Cluster>& clusters, std::set<size_t>& begin) {
-    constexpr size_t kFirstClusters = 3;
+    std::vector<size_t> order = {0, IndexOfLast(clusters), clusters.size() / 2};
+    const size_t ends = order.size();
+    for (size_t c = 0; c < clusters.size(); ++c) order.push_back(c);
     Cluster first;
-    for (size_t c = 0; c < clusters.size() && first.size() < kFewestPoints; ++c) {
+    for (size_t at = 0; at < order.size() && first.size() < kFewestPoints; ++at) {
+      Cluster& cluster = clusters[order[at]];
       const size_t left = kFewestPoints - first.size();
-      const size_t among = std::min(kFirstClusters, clusters.size());
-      const size_t share = c < among ? (left + among - c - 1) / (among - c) : left;
-      const auto end =
-          clusters[c].begin() + static_cast<int64_t>(std::min(clusters[c].size(), share));
-      begin.insert(first.size());
-      first.insert(first.end(), clusters[c].begin(), end);
-      clusters[c].erase(clusters[c].begin(), end);
+      const size_t share = at < ends ? (left + ends - at - 1) / (ends - at) : left;
+      const auto end = cluster.begin() + static_cast<int64_t>(std::min(cluster.size(), share));
+      if (at < ends && end != cluster.begin()) begin.insert(first.size());
+      first.insert(first.end(), cluster.begin(), end);
+      cluster.erase(cluster.begin(), end);
     }
     return first;
+  }
+  // Of the cluster with the last element.
+  static size_t IndexOfLast(const std::vector<Cluster>& clusters) {
+    const auto greatest = [](const Cluster& c) { return *std::max_element(c.begin(), c.end()); };
+    return static_cast<size_t>(std::max_element(clusters.begin(), clusters.end(),
+                                                [&](const Cluster& a, const Cluster& b) {
+                                                  return greatest(a) < greatest(b);
+                                                }) -
+                               clusters.begin());
   }
 
   SamplePoint PointOf(int64_t offset, const Scalar& computed) const {

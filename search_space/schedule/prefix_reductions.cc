@@ -90,15 +90,16 @@ Expr AtOwn(const Expr& e, const ScheduledStage& stage, const PrefixMask& mask) {
   return Simplify(Substitute(e, [&](const Var& v) -> Expr { return v == r ? own : nullptr; }));
 }
 
-// term(r) * exp(level(j) - level(r)).
+// term(r) * exp(slope * (level(j) - level(r))).
 struct Decaying {
   Expr term, level;
+  double slope;
 };
 
 // Finds out whether a term is such.
-class Decay {
+class DecayFinder {
  public:
-  Decay(const ScheduledStage& stage, const PrefixMask& mask)
+  DecayFinder(const ScheduledStage& stage, const PrefixMask& mask)
       : stage_(stage),
         mask_(mask),
         j_(stage.axes[mask.axis]),
@@ -109,21 +110,25 @@ class Decay {
       return std::nullopt;
     }
     AddSummands(exponent_, 1);
-    Expr level, own = term_;
+    // One difference alone: levels are rounded, and differences of sums of them more than sums of
+    // their differences.
+    const Summand* level = nullptr;
     for (const Summand& up : summands_) {
       if (!MentionsElement(up.value)) continue;
-      if (Mentions(up.value, r_) || !TakeOpposite(up)) return std::nullopt;
-      level = Sum(level, Scaled(up));
+      if (level != nullptr || MentionsReduced(up.value) || !TakeOpposite(up)) return std::nullopt;
+      level = &up;
     }
-    Expr others;
+    Expr own = term_, others;
     for (const Summand& s : summands_) {
-      if (!s.taken && !MentionsElement(s.value)) others = Sum(others, Scaled(s));
+      if (s.taken || &s == level) continue;
+      const Expr scaled = s.scale == 1 ? s.value : s.value * Float(s.scale, s.value->type);
+      others = others == nullptr ? scaled : others + scaled;
     }
     if (others != nullptr) {
       const Expr factor = MakeExpr(Op::kExp, {others});
       own = own == nullptr ? factor : own * factor;
     }
-    return Decaying{own == nullptr ? Float(1, value->type) : own, level};
+    return Decaying{own == nullptr ? Float(1, value->type) : own, level->value, level->scale};
   }
 
  private:
@@ -133,13 +138,13 @@ class Decay {
     bool taken = false;
   };
 
-  static Expr Sum(const Expr& a, const Expr& b) { return a == nullptr ? b : a + b; }
-  static Expr Scaled(const Summand& s) {
-    return s.scale == 1 ? s.value : s.value * Float(s.scale, s.value->type);
-  }
-
   bool MentionsElement(const Expr& e) const {
     return Mentions(WithoutWindow(e, stage_, mask_), j_);
+  }
+
+  bool MentionsReduced(const Expr& e) const {
+    return std::any_of(stage_.reduce_axes.begin(), stage_.reduce_axes.end(),
+                       [&](const Var& axis) { return Mentions(e, axis); });
   }
 
   // False where something but one exponential depends on j.
@@ -174,8 +179,7 @@ class Decay {
   bool TakeOpposite(const Summand& up) {
     for (Summand& down : summands_) {
       if (down.taken || down.scale != -up.scale || !Mentions(down.value, r_)) continue;
-      const Expr at_j = AtOwn(down.value, stage_, mask_);
-      if (!StructurallyEqual(Simplify(at_j), Simplify(up.value))) continue;
+      if (!StructurallyEqual(AtOwn(down.value, stage_, mask_), Simplify(up.value))) continue;
       return down.taken = true;
     }
     return false;
@@ -206,10 +210,11 @@ std::optional<PrefixMask> PrefixMaskOf(const ScheduledStage& stage) {
   mask->term = stage.body->args[1];
   if (!TermsMentionAxis(stage, *mask)) return mask;
   if (stage.combiner != Combiner::kSum) return std::nullopt;
-  const auto decaying = Decay(stage, *mask).Of(mask->term);
+  const auto decaying = DecayFinder(stage, *mask).Of(mask->term);
   if (!decaying) return std::nullopt;
   mask->term = decaying->term;
   mask->level = decaying->level;
+  mask->slope = decaying->slope;
   return mask;
 }
 
@@ -235,7 +240,14 @@ std::optional<Scan> ScanOf(const ScheduledStage& stage) {
               .strict = mask->strict,
               .in_windows = mask->in_windows,
               .term = term,
-              .level = mask->level};
+              .level = mask->level,
+              .slope = mask->slope};
+}
+
+Expr DecayOf(double slope, const Expr& from, const Expr& to) {
+  const Expr difference = to - from;
+  return MakeExpr(Op::kExp,
+                  {slope == 1 ? difference : difference * Float(slope, difference->type)});
 }
 
 int64_t ScanLength(const ScheduledStage& stage) {

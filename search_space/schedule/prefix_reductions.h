@@ -17,8 +17,8 @@ namespace heddle::search_space {
 // reduces: r and j are of one extent, and e does not mention j. `<`, `>=` and `>` may stand in the
 // place of `<=`, and further conditions without j beside it. Of a sum, terms may also decay on the
 // way from r to j, as in linear recurrences and the states of state-space models: e is what does
-// not mention j times exp(L(j) - L(r)). Or the prefixes of windows of the axis, as `scan` makes
-// them,
+// not mention j times exp(c * (L(j) - L(r))) for a number c, where L depends on no reduced axis. Or
+// the prefixes of windows of the axis, as `scan` makes them,
 //   S[.., j, ..] = combiner(.., u, ..) select(u <= j % c, e at r = j / c * c + u, identity)
 // with c the extent of u.
 struct PrefixMask {
@@ -29,6 +29,7 @@ struct PrefixMask {
   std::vector<Expr> conditions;  // the further ones
   Expr term;                     // e, but for what decays
   Expr level;                    // L, in the stage's axes; null where nothing decays
+  double slope = 1;              // c
 
   // The comparison of r with j alone.
   Expr Allows(const Expr& r, const Expr& j) const;
@@ -39,8 +40,9 @@ std::optional<PrefixMask> PrefixMaskOf(const ScheduledStage& stage);
 
 // Such a stage by what it does to one term an element: the reductions of prefixes, or suffixes, of
 //   terms[.., j, ..] = combiner(..) e at r = j, over the reduced axes but r
-// Where these decay, what is summed up to an element is multiplied by exp(L(j) - L(j - 1)) before
-// its own term is added, which rounds as often as there are terms, relative to them.
+// What decays is summed up relative to the level, of those of its terms that are not zero, from
+// which nothing grows on the way to another one, so that no factor is infinite and none is lost
+// that is not small beside others.
 struct Scan {
   size_t axis, reduced;  // j and r, of axes and of reduce_axes
   bool reversed;         // from the end on
@@ -48,8 +50,11 @@ struct Scan {
   bool in_windows;       // of the extent of the reduced axis
   Expr term;             // in the stage's axes and reduced axes; the identity where none counts
   Expr level;            // L, in the stage's axes; null where nothing decays
+  double slope = 1;      // c
 };
 std::optional<Scan> ScanOf(const ScheduledStage& stage);
+// exp(slope * (to - from)): what is left at level `to` of what is there at `from`.
+Expr DecayOf(double slope, const Expr& from, const Expr& to);
 // The extent of what the stage reduces prefixes of (ScanOf): an axis, or a window; 0: none.
 int64_t ScanLength(const ScheduledStage& stage);
 

@@ -21,7 +21,12 @@ bool IsFalsePast(const Expr& condition, const Var& axis) {
          condition->args[1]->int_value <= axis->extent;
 }
 
-bool IsNumber(const Expr& e) { return e->op == Op::kFloat && std::isfinite(e->float_value); }
+// Also as float32, in which it is computed, and not zero there.
+bool IsNumber(const Expr& e) {
+  if (e->op != Op::kFloat) return false;
+  const auto number = static_cast<float>(e->float_value);
+  return std::isfinite(number) && number != 0;
+}
 
 // Is a product zero past the axis' end? So are all of its factors but numbers: one that is not may
 // be infinite.
@@ -68,7 +73,7 @@ bool IsZeroOutside(const Schedule& schedule, const Expr& e, const Var& axis, boo
     case Op::kMul:
       return IsProductZero(schedule, e, axis, placed);
     case Op::kDiv:
-      return is_zero(e->args[0]) && IsNumber(e->args[1]) && e->args[1]->float_value != 0;
+      return is_zero(e->args[0]) && IsNumber(e->args[1]);
     case Op::kLoad:
       break;
     default:

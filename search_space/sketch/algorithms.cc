@@ -9,6 +9,7 @@
 #include "search_space/ir/expr/linear.h"
 #include "search_space/ir/parts.h"
 #include "search_space/ir/whole_factors.h"
+#include "search_space/schedule/falling_levels.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
@@ -213,7 +214,12 @@ constexpr size_t kMostScans = 16;
 constexpr int64_t kMostChunks = 256;
 
 void AddScans(const Schedule& schedule, int stage, std::vector<Step>& steps) {
-  int64_t length = ScanLength(schedule.stage(stage));
+  const ScheduledStage& whole = schedule.stage(stage);
+  const auto mask = PrefixMaskOf(whole);
+  if (!mask || mask->in_windows) return;
+  // Between chunks all decays to one element's level, which may not be a peak of levels.
+  if (mask->level != nullptr && !DoLevelsFall(schedule, whole, *mask)) return;
+  int64_t length = ScanLength(whole);
   if (length <= kShortestScan || steps.size() >= kMostScans) return;
   std::string name = schedule.stage(stage).name();
   steps.push_back(ScanChunks{name, kScanChunk});

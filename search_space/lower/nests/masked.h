@@ -15,8 +15,8 @@ Expr IsAllUseful(const KernelContext& context, int s, size_t depth);
 // matrices, or is something taken along with them (rolling_update)? All of it is of as little use
 // as the terms are.
 bool MakesTermsIn(const KernelContext& context, int s, const Loop& loop);
-// May some term be of use of the sum that alone reads the fetched stage `s`, which may be any,
-// where that is filled in the sum's iterations? null = always.
+// May some term be of use of the one sum that all is made for which reads the fetched stage `s`,
+// which may be any, where that is filled in the sum's iterations? null = always.
 Expr IsFetchUseful(const KernelContext& context, int s);
 
 }  // namespace heddle::search_space

@@ -23,7 +23,7 @@ class SharedScan {
         buffer_(context.storage.at(s).buffer),
         rounds_(here_.extent[scan_.axis] / (dealt_.threads * dealt_.vector)),
         runs_(Registers("runs")),
-        ends_(scan_.level == nullptr ? nullptr : Registers("ends")),
+        lowest_(scan_.level == nullptr ? nullptr : Registers("lowest")),
         levels_(scan_.level == nullptr ? nullptr : Levels()),
         thread_(VarExpr(context.thread)) {}
 
@@ -35,7 +35,7 @@ class SharedScan {
                                                    : CombineAcrossWarps());
     all.push_back(AddToElements());
     Stmt scan = Alloc(runs_, Seq(std::move(all)));
-    if (levels_ != nullptr) scan = Alloc(ends_, Alloc(levels_, scan));
+    if (levels_ != nullptr) scan = Alloc(lowest_, Alloc(levels_, scan));
     return scan;
   }
 
@@ -49,10 +49,34 @@ class SharedScan {
     return MakeBuffer(here_.name() + ".levels", buffer_->dtype, Scope::kLocal,
                       {rounds_, dealt_.vector});
   }
-  // What a sum that has decayed to `from` is at `to`. Of nothing it is nothing, wherever these lie.
-  static Expr Decayed(const Expr& sum, const Expr& from, const Expr& to) {
+  // What is left at level `to` of a sum relative to `from`. Of nothing it is nothing, wherever
+  // these lie.
+  Expr Decayed(const Expr& sum, const Expr& from, const Expr& to) const {
     const Expr zero = Float(0, sum->type);
-    return Select(MakeExpr(Op::kEq, {sum, zero}), zero, sum * MakeExpr(Op::kExp, {to - from}));
+    return Select(IsNothing(sum), zero, sum * DecayOf(scan_.slope, from, to));
+  }
+  static Expr IsNothing(const Expr& sum) { return MakeExpr(Op::kEq, {sum, Float(0, sum->type)}); }
+  // Adds `value`, relative to `level`, to a sum that is relative to `lowest`: what is not nothing
+  // is relative to the level from which nothing grows on the way to the other. Where `counts`, if
+  // that is not null.
+  Stmt Append(const BufferRef& sum, const BufferRef& lowest, const ExprList& at, const Expr& value,
+              const Expr& level, const Expr& counts) const {
+    const ExprList zero = {Int(0)};
+    const auto one = [&](const char* of) {
+      return MakeBuffer(absl::StrCat(sum->name, of), sum->dtype, Scope::kLocal, {1});
+    };
+    const BufferRef term = one(".term"), next = one(".next");
+    const Expr now = Load(sum, at), from = Load(lowest, at), added = Load(term, zero);
+    const Expr lower = MakeExpr(scan_.slope > 0 ? Op::kMin : Op::kMax, {from, level});
+    const Expr to = Select(IsNothing(now), level, Select(IsNothing(added), from, lower));
+    const Expr both = Decayed(now, from, to) + Decayed(added, level, to);
+    const auto where = [&](const Expr& then, const Expr& otherwise) {
+      return counts == nullptr ? then : Select(counts, then, otherwise);
+    };
+    return Alloc(
+        term,
+        Alloc(next, Seq({Store(term, zero, value), Store(next, zero, where(both, now)),
+                         Store(lowest, at, where(to, from)), Store(sum, at, Load(next, zero))})));
   }
   Expr Identity() const { return IdentityOf(here_.combiner, buffer_->dtype); }
   Expr Combined(const Expr& a, const Expr& b) const { return Combine(here_.combiner, a, b); }
@@ -120,29 +144,32 @@ class SharedScan {
     }
     return ForRounds([&](const Expr& k) {
       Stmt reset = Store(runs_, {k}, Identity());
-      if (level != nullptr) reset = Seq({reset, Store(ends_, {k}, Identity())});
+      if (level != nullptr) reset = Seq({reset, Store(lowest_, {k}, Identity())});
       const Stmt elements = ForEach("element", dealt_.vector, scan_.reversed, [&](const Expr& e) {
         const auto in_place = [&](Stmt s) {
           s = ReplaceVar(s, run.var, e);
           s = ReplaceVar(s, round.var, k);
           return ReplaceVar(s, lane.var, dealt_.PlaceOf(context_.thread));
         };
-        Stmt decay = Seq({});
-        if (level != nullptr) {
-          const Expr to = Load(levels_, {k, e});
-          decay = Seq({in_place(Store(levels_, {k, e}, level)),
-                       Store(runs_, {k}, Decayed(Load(runs_, {k}), Load(ends_, {k}), to)),
-                       Store(ends_, {k}, to)});
-        }
-        Stmt add = Store(runs_, {k}, Combined(Load(runs_, {k}), term));
+        const ExprList here = {k};
+        Stmt add = level == nullptr
+                       ? Store(runs_, here, Combined(Load(runs_, here), term))
+                       : Append(runs_, lowest_, here, term, Load(levels_, {k, e}), nullptr);
         for (size_t l = here_.loops.size(); l-- > 0;) {
           const Loop& loop = here_.loops[l];
           if (!loop.reduce || loop.var == here_.loops[ReducedLoop()].var) continue;
           if (loop.var->extent > 1) add = For(loop.var, ForKind::kSerial, add);
         }
         add = in_place(add);
-        const Stmt keep = Store(buffer_, ElementAt(k, e), Load(runs_, {k}));
-        return scan_.strict ? Seq({decay, keep, add}) : Seq({decay, add, keep});
+        if (level == nullptr) {
+          const Stmt keep = Store(buffer_, ElementAt(k, e), Load(runs_, here));
+          return scan_.strict ? Seq({keep, add}) : Seq({add, keep});
+        }
+        const Expr own = Load(levels_, {k, e});
+        const Stmt keep =
+            Store(buffer_, ElementAt(k, e), Decayed(Load(runs_, here), Load(lowest_, here), own));
+        const Stmt set = in_place(Store(levels_, {k, e}, level));
+        return scan_.strict ? Seq({set, keep, add}) : Seq({set, add, keep});
       });
       return Seq({reset, elements});
     });
@@ -231,8 +258,7 @@ class SharedScan {
     return Seq({leave, Alloc(carry, Seq({Store(carry, zero, Identity()), take}))});
   }
 
-  // The same of sums that decay: what is before a run has decayed to the end of the slice that the
-  // last of it is of.
+  // The same of sums that decay.
   Stmt CombineDecayingSlices() const {
     const int64_t places = context_.thread->extent / dealt_.threads;
     const Expr place = Simplify(thread_ % Int(places)), mine = dealt_.PlaceOf(context_.thread);
@@ -243,43 +269,35 @@ class SharedScan {
     const auto carried = [&](const char* of) {
       return MakeBuffer(absl::StrCat(here_.name(), ".", of), buffer_->dtype, Scope::kLocal, {1});
     };
-    const BufferRef sums = shared("slices"), ends = shared("slice_ends");
-    const BufferRef carry = carried("carry"), carry_end = carried("carry_end");
+    const BufferRef sums = shared("slices"), lowest = shared("slice_lowest");
+    const BufferRef carry = carried("carry"), carry_lowest = carried("carry_lowest");
     const ExprList zero = {Int(0)};
     const Stmt leave = ForRounds([&](const Expr& k) {
       return Seq({Store(sums, {k, mine, place}, Load(runs_, {k})),
-                  Store(ends, {k, mine, place}, Load(ends_, {k}))});
+                  Store(lowest, {k, mine, place}, Load(lowest_, {k}))});
     });
-    const auto append = [](const BufferRef& sum, const BufferRef& at, const ExprList& i,
-                           const Expr& value, const Expr& end, const Expr& counts) {
-      const auto taken = [&](const Expr& next, const Expr& now) {
-        return counts == nullptr ? next : Select(counts, next, now);
-      };
-      return Seq(
-          {Store(sum, i, taken(Decayed(Load(sum, i), Load(at, i), end) + value, Load(sum, i))),
-           Store(at, i, taken(end, Load(at, i)))});
-    };
     const Stmt take = ForRounds([&](const Expr& k) {
       const Stmt slices = ForSlices([&](const Expr& slice) {
-        const Expr value = Load(sums, {k, slice, place}), end = Load(ends, {k, slice, place});
+        const Expr value = Load(sums, {k, slice, place}), level = Load(lowest, {k, slice, place});
         const Expr precedes = scan_.reversed ? mine < slice : slice < mine;
-        return Seq({append(runs_, ends_, {k}, value, end, precedes),
-                    rounds_ == 1 ? Seq({}) : append(carry, carry_end, zero, value, end, nullptr)});
+        return Seq(
+            {Append(runs_, lowest_, {k}, value, level, precedes),
+             rounds_ == 1 ? Seq({}) : Append(carry, carry_lowest, zero, value, level, nullptr)});
       });
-      return Seq(
-          {Store(runs_, {k}, Load(carry, zero)), Store(ends_, {k}, Load(carry_end, zero)), slices});
+      return Seq({Store(runs_, {k}, Load(carry, zero)),
+                  Store(lowest_, {k}, Load(carry_lowest, zero)), slices});
     });
-    const Stmt begin = Seq({Store(carry, zero, Identity()), Store(carry_end, zero, Identity())});
-    return Seq({leave, Alloc(carry, Alloc(carry_end, Seq({begin, take})))});
+    const Stmt begin = Seq({Store(carry, zero, Identity()), Store(carry_lowest, zero, Identity())});
+    return Seq({leave, Alloc(carry, Alloc(carry_lowest, Seq({begin, take})))});
   }
 
   Stmt AddToElements() const {
     return ForRounds([&](const Expr& k) {
       return ForEach("element", dealt_.vector, false, [&](const Expr& e) {
         const ExprList at = ElementAt(k, e);
-        const Expr before =
-            levels_ == nullptr ? Load(runs_, {k})
-                               : Decayed(Load(runs_, {k}), Load(ends_, {k}), Load(levels_, {k, e}));
+        const Expr before = levels_ == nullptr ? Load(runs_, {k})
+                                               : Decayed(Load(runs_, {k}), Load(lowest_, {k}),
+                                                         Load(levels_, {k, e}));
         return Store(buffer_, at, Combined(before, Load(buffer_, at)));
       });
     });
@@ -292,7 +310,8 @@ class SharedScan {
   const BufferRef buffer_;
   const int64_t rounds_;
   const BufferRef runs_;
-  const BufferRef ends_, levels_;  // of sums that decay: where each run's sum is, and all elements
+  // Of sums that decay: the levels that runs' sums are relative to, and those of all elements.
+  const BufferRef lowest_, levels_;
   const Expr thread_;
 };
 

@@ -246,13 +246,21 @@ TEST(EvaluateSamples, TheFewestAreNotAllOfTheFirstElementsCluster) {
           "A[y: h, x: w] = sum(r: w) select(r <= x, X[y, r], 0)\n"
           "out S[y: h, x: w] = sum(r: h) select(r <= y, A[r, x], 0) }",
           "h=40,w=60");
-  std::set<int64_t> columns;
-  const auto samples = Sample(program, 1000, 1);
-  for (const SamplePoint& point : samples) columns.insert(point.offset % 60);
-  EXPECT_EQ(samples.size(), 16);
-  EXPECT_EQ(columns.size(), 3);
-  EXPECT_TRUE(columns.contains(0));
-  EXPECT_TRUE(columns.contains(59));
+  for (const int64_t count : {1000, 4096}) {  // fewer than there are, and all of few
+    std::set<int64_t> columns;
+    const auto samples = Sample(program, count, 1);
+    for (const SamplePoint& point : samples) columns.insert(point.offset % 60);
+    EXPECT_EQ(samples.size(), 16);
+    EXPECT_EQ(columns.size(), 3);
+    EXPECT_TRUE(columns.contains(0));
+    EXPECT_TRUE(columns.contains(59));
+  }
+}
+
+// The last cluster may have fewer than its share.
+TEST(EvaluateSamples, ThereAreSixteenAtLeast) {
+  const TensorProgram program = Builtin("matmul", "m=1,n=70,k=2000");
+  EXPECT_EQ(Sample(program, 1000, 1).size(), 16);
 }
 
 TEST(EvaluateSamples, EveryOutputHasItsSamples) {

@@ -120,7 +120,9 @@ TEST(GradientsTest, ProductsOfMaskedTilesAreLeftOut) {
     // The condition of the iteration comes before its first product.
     const size_t iteration = loops.find("  for j.0 in"), masked = loops.find("if j.0", iteration);
     ASSERT_NE(iteration, std::string::npos) << loops;
-    EXPECT_LT(masked, loops.find("_multiply", iteration)) << loops;
+    const size_t product = loops.find("_multiply", iteration);
+    ASSERT_NE(product, std::string::npos) << loops;
+    EXPECT_LT(masked, product) << loops;
     EXPECT_TRUE(absl::StrContains(loops, "shared bfloat16 K.shared")) << loops;
     EXPECT_FALSE(absl::StrContains(loops, "shared bfloat16 Y.acc.operand1")) << loops;
   }

@@ -14,6 +14,8 @@
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 #include "tests/partition_operators.h"
+#include "tests/search_space/drawn_points.h"
+#include "tests/search_space/products.h"
 
 namespace heddle::search_space::partition_test {
 namespace {
@@ -152,6 +154,20 @@ op weights_of_columns(m, n) {
   ASSERT_EQ(kept.kernels.size(), 2);
   EXPECT_LT(EstimateUs(kept, *FindTarget("h100")),
             EstimateUs(FindKernels(program, {}), *FindTarget("h100")));
+  const auto few = std::make_shared<const TensorProgram>(
+      *FindOperator(*ParseOperators(kOperators), "weights_of_columns")
+           ->Instantiate(*ParseShape("m=37,n=70"), DType::kFloat32));
+  const TensorValues inputs = IntegerInputs(*few);
+  TensorValues expected = inputs;
+  EvaluateAll(*few, expected);
+  ForDrawnPoints(*SearchSpace::Create(few, *FindTarget("h100")), 4,
+                 BeginsWith("parts/rows+tile[kept=M]"), inputs,
+                 [&](const Program& lowered, const TensorValues& values) {
+                   EXPECT_GE(lowered.kernels.size(), 2);
+                   for (size_t i = 0; i < values.at("A").size(); ++i) {
+                     EXPECT_NEAR(values.at("A")[i], expected.at("A")[i], 1e-4) << i;
+                   }
+                 });
   // What no reduction of the same rows reads is not kept for one.
   EXPECT_TRUE(FindKernels(program, {}, {.kept = {"Z"}}).kernels.empty());
   EXPECT_TRUE(FindKernels(program, {}, {.kept = {"A"}}).kernels.empty());

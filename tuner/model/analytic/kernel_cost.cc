@@ -33,7 +33,7 @@ constexpr double kUpdatedSectorCycles = 3.1, kUpdateCycles = 0.6;
 constexpr double kShortBurst = 4, kBurstCycles = 3.5;
 // Bulk copies take so long for each row of a box, however short it is; the time of whole rows is
 // that of the memory they come from (docs/notebook.md, "Short rows of bulk copies").
-constexpr double kBulkRowCycles = 2, kWholeBulkRow = 128;
+constexpr double kBulkRowCycles = 2;
 
 void CountTraffic(KernelProfile& p, const Target& t, KernelCost& c) {
   const auto l1_bytes = kL1Share * std::max(0.0, static_cast<double>(t.shared_bytes_per_sm) -
@@ -138,8 +138,7 @@ void EstimateTimes(const KernelProfile& p, const Target& t, KernelCost& c) {
       c.waves * (LatencyCycles(p, n.total() * p.warps / kSchedulers) + n.total()) * cycle_us;
   c.terms[Term::kBurst] =
       c.waves * p.bursts * std::max(0.0, p.burst - kShortBurst) * p.warps * kBurstCycles * cycle_us;
-  c.terms[Term::kBulkRows] = c.busiest_blocks * (p.bulk_rows - p.bulk_row_bytes / kWholeBulkRow) *
-                             kBulkRowCycles * cycle_us;
+  c.terms[Term::kBulkRows] = c.busiest_blocks * p.short_bulk_rows * kBulkRowCycles * cycle_us;
   c.terms[Term::kUpdate] = warps * UpdateCycles(p) * cycle_us;
   c.terms[Term::kLaunch] = kLaunchUs;
   const double warps_per_scheduler = std::max(0.25, c.resident_blocks * p.warps / kSchedulers);

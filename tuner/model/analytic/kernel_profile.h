@@ -13,6 +13,7 @@
 namespace heddle::tuner {
 
 inline constexpr double kSectorBytes = 32;
+inline constexpr double kWholeBulkRow = 128;  // bytes
 inline constexpr double kBankBytes = 4;
 inline constexpr int kBanks = 32;
 
@@ -106,9 +107,9 @@ struct KernelProfile {
   // Asynchronous copies that a warp starts in a row: between the multiply-adds of the loop where
   // they are most, and how often.
   double burst = 0, bursts = 0;
-  double bulk_rows = 0, bulk_row_bytes = 0;  // of boxes that a block's bulk copies fetch
-  int loop_depth = 0;                        // deepest nest of serial loops
-  int pipeline_depth = 1;                    // buffers of the deepest pipeline
+  double short_bulk_rows = 0;  // what rows of a block's bulk copies lack of whole ones, in these
+  int loop_depth = 0;          // deepest nest of serial loops
+  int pipeline_depth = 1;      // buffers of the deepest pipeline
 
   double live_locals = 0;         // 4-byte registers of local buffers that exist at the same time
   double largest_local = 0;       // of one local buffer: the accumulators of a tile

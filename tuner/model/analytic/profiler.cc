@@ -252,9 +252,9 @@ void Profiler::WalkBulkCopy(const StmtNode& s) {
   Walk(*share);
   in_bulk_copy_ = false;
   mask_ = outer;
-  const double rows = trips_ * static_cast<double>(elements / s.box.back());
-  p_.bulk_rows += rows;
-  p_.bulk_row_bytes += rows * static_cast<double>(s.box.back() * SizeOf(s.buffer->dtype));
+  const auto bytes = static_cast<double>(s.box.back() * SizeOf(s.buffer->dtype));
+  p_.short_bulk_rows += trips_ * static_cast<double>(elements / s.box.back()) *
+                        std::max(0.0, 1 - bytes / kWholeBulkRow);
 }
 
 void Profiler::WalkFor(const StmtNode& s) {

@@ -82,7 +82,7 @@ class ScanWriter {
         return i == mask_.axis ? j : VarExpr(stage.axes[i]);
       });
     };
-    return MakeExpr(Op::kExp, {level(to) - level(from)});
+    return search_space::DecayOf(mask_.slope, level(from), level(to));
   }
 
   // Of the chunks before an element's own, all of them.

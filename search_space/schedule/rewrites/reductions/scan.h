@@ -30,13 +30,13 @@ struct ScanChunks {
 //   S.within[.., j, ..]     = combiner(.., u, ..) select(u <= j % chunk, e, identity)
 //                             at r = j / chunk * chunk + u
 //   S[.., j, ..]            = combiner of S.offset[.., j / chunk, ..] and S.within[.., j, ..]
-// Where terms decay, those of a chunk do so to its last element, or its first one where the mask
-// counts what is behind; S.offset has the chunk q, too, and S takes that of the chunk before:
-//   S.part.acc[.., q, ..]   = sum(.., t, ..) e * exp(L(edge(q)) - L(r))
-//   S.offset.acc[.., q, ..] = sum(p) select(p <= q, S.part[.., p, ..] * exp(L(edge(q)) -
-//   L(edge(p))), 0) S[.., j, ..]            = S.offset[.., j / chunk - 1, ..] * exp(L(j) - L(edge(j
-//   / chunk - 1)))
-//                             + S.within[.., j, ..]
+// Where terms decay, by d(r, j) = exp(c * (L(j) - L(r))), those of a chunk do so to its edge, the
+// last element, or the first one where the mask counts what is behind; S.offset has the chunk q,
+// too, and an element takes that of the chunk p before its own. Levels ought to fall
+// (DoLevelsFall): at an edge that is a peak all that is left would be infinite.
+//   S.part.acc[.., q, ..]   = sum(.., t, ..) e * d(r, edge(q))
+//   S.offset.acc[.., q, ..] = sum(p) select(p <= q, S.part[.., p, ..] * d(edge(p), edge(q)), 0)
+//   S[.., j, ..]            = S.offset[.., p, ..] * d(edge(p), j) + S.within[.., j, ..]
 // An element then takes 1 + chunk + length / chunk^2 terms instead of length; S.offset.acc is such
 // a stage itself. Other parentheses than the definition's, and the same terms. InvalidArgument
 // where ScanLength is 0, or is not more than `chunk`, which is at least 2.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/reference.h"
+#include "search_space/schedule/falling_levels.h"
 #include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/rewrites/reductions/scan.h"
 #include "search_space/schedule/schedule.h"
@@ -75,10 +76,20 @@ constexpr Case kCases[] = {
      "out Y[i: m, j: n] = 1 + S[i, j] }"},
 };
 
+// The same where L is a sum of what is never positive: nothing grows on the way.
+std::string WithFallingLevels(std::string text) {
+  const std::string inputs = "in X[m, n], L[m, n] ";
+  const size_t at = text.find(inputs);
+  if (at == std::string::npos) return text;
+  return text.replace(at, inputs.size(),
+                      "in X[m, n], D[m, n] "
+                      "L[i: m, j: n] = sum(r: n) select(r <= j, -0.5 * abs(D[i, r]), 0) ");
+}
+
 class DecayingScanTest : public testing::TestWithParam<Case> {
  protected:
-  void ExpectPoints(int64_t n, size_t count, const char* sketch) {
-    const auto program = Make(GetParam().text, absl::StrCat("m=9,n=", n));
+  void ExpectPoints(const std::string& text, int64_t n, size_t count, const char* sketch) {
+    const auto program = Make(text, absl::StrCat("m=9,n=", n));
     const TensorValues inputs = InputsOf(*program);
     TensorValues expected = inputs;
     EvaluateAll(*program, expected);
@@ -89,51 +100,113 @@ class DecayingScanTest : public testing::TestWithParam<Case> {
                    [&](const Program&, const TensorValues& values) {
                      const std::vector<double>& y = values.at("Y");
                      for (size_t i = 0; i < y.size(); ++i) {
-                       ASSERT_NEAR(y[i], expected.at("Y")[i], 2e-5) << i;
+                       ASSERT_NEAR(y[i], expected.at("Y")[i], 1e-4) << i;
                      }
                    });
   }
 };
 
 TEST_P(DecayingScanTest, ThreadsThatShareItComputeTheDefinition) {
-  for (const int64_t n : {5, 33, 150}) ExpectPoints(n, 10, "prefix");
+  for (const int64_t n : {5, 33, 150}) ExpectPoints(GetParam().text, n, 10, "prefix");
 }
 
-TEST_P(DecayingScanTest, ChunksComputeTheDefinition) { ExpectPoints(101, 10, "scan/"); }
+TEST_P(DecayingScanTest, ChunksComputeTheDefinition) {
+  if (std::string(GetParam().name) == "columns") GTEST_SKIP() << "X has no rows of L's shape";
+  ExpectPoints(WithFallingLevels(GetParam().text), 101, 10, "scan/");
+}
 
 INSTANTIATE_TEST_SUITE_P(Operators, DecayingScanTest, testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 
-// Of a sum that grows and falls again by hundreds of powers of e, no factor is infinite.
+// A level that rises for one element, one that falls for some whose own terms do not count, and one
+// that falls by hundreds of powers of e: nothing becomes infinite on the way, and nothing is lost.
 TEST(DecayingScan, LevelsMayLieAnywhere) {
   const auto program = Make(
       "op f(m, n) { in X[m, n], L[m, n] "
-      "out Y[i: m, j: n] = sum(r: n) select(r <= j, exp(L[i, j] - L[i, r]) * X[i, r], 0) }",
+      "S[i: m, j: n] = sum(r: n) select(r <= j && r != 40, exp(L[i, j] - L[i, r]) * X[i, r], 0) "
+      "out Y[i: m, j: n] = select(j == 20, 0, S[i, j]) }",
       "m=9,n=90");
   TensorValues inputs = InputsOf(*program);
   for (size_t i = 0; i < inputs["L"].size(); ++i) {
-    inputs["L"][i] = -200.0 * static_cast<double>(i % 90) + 1e4;
+    const size_t j = i % 90;
+    inputs["L"][i] = j == 20 ? 100 : j == 40 ? -120 : j < 60 ? 0 : -200.0 * static_cast<double>(j);
+    inputs["X"][i] = static_cast<double>(i % 5) - 2;
   }
+  TensorValues expected = inputs;
+  EvaluateAll(*program, expected);
   const auto space = SearchSpace::Create(program, *FindTarget("h100"));
   ASSERT_TRUE(space.ok()) << space.status();
-  for (const char* sketch : {"prefix", "scan/"}) {
-    ForDrawnPoints(*space, 8, BeginsWith(sketch), inputs,
-                   [&](const Program&, const TensorValues& values) {
-                     const std::vector<double>&x = inputs.at("X"), &y = values.at("Y");
-                     for (size_t i = 0; i < x.size(); ++i) {
-                       ASSERT_NEAR(y[i], x[i], 1e-6) << "nothing is left of the others, " << i;
-                     }
-                   });
+  ForDrawnPoints(*space, 16, BeginsWith("prefix"), inputs,
+                 [&](const Program&, const TensorValues& values) {
+                   const std::vector<double>&y = values.at("Y"), &want = expected.at("Y");
+                   for (size_t i = 0; i < y.size(); ++i) {
+                     // The definition is infinite or nothing where it rises out of the dip.
+                     if (i % 90 == 40) continue;
+                     ASSERT_NEAR(y[i], want[i], 1e-4) << i;
+                   }
+                 });
+  // Between chunks all would decay to the level of one element.
+  EXPECT_EQ(AlgorithmsOf(program).size(), 1);
+}
+
+// Levels are subtracted before anything is multiplied by their difference, as the definition says.
+TEST(DecayingScan, LevelsMayBeLarge) {
+  const auto program = Make(
+      "op f(m, n) { in X[m, n], L[m, n] "
+      "out Y[i: m, j: n] = sum(r: n) select(r <= j, exp(0.1 * (L[i, r] - L[i, j])) * X[i, r], 0) }",
+      "m=9,n=80");
+  TensorValues inputs = InputsOf(*program);
+  for (size_t i = 0; i < inputs["L"].size(); ++i) {
+    inputs["L"][i] = 1e6 + static_cast<double>(i % 80);
   }
+  TensorValues expected = inputs;
+  EvaluateAll(*program, expected);
+  const auto space = SearchSpace::Create(program, *FindTarget("h100"));
+  ASSERT_TRUE(space.ok()) << space.status();
+  ForDrawnPoints(*space, 8, BeginsWith("prefix"), inputs,
+                 [&](const Program&, const TensorValues& values) {
+                   for (size_t i = 0; i < values.at("Y").size(); ++i) {
+                     ASSERT_NEAR(values.at("Y")[i], expected.at("Y")[i], 2e-5) << i;
+                   }
+                 });
+}
+
+TEST(DecayingScan, WhatFallsIsKnownBySigns) {
+  const auto falls = [](const std::string& levels, const std::string& exponent,
+                        const std::string& mask) {
+    const Schedule schedule(Make(absl::StrCat("op f(m, n) { in X[m, n], D[m, n] ", levels,
+                                              " out Y[i: m, j: n] = sum(r: n) select(", mask,
+                                              ", exp(", exponent, ") * X[i, r], 0) }"),
+                                 "m=3,n=100"));
+    const ScheduledStage& sum = schedule.stage(schedule.FindStage("Y.acc"));
+    const auto found = PrefixMaskOf(sum);
+    EXPECT_TRUE(found.has_value() && found->level != nullptr) << levels << exponent;
+    return found.has_value() && found->level != nullptr && DoLevelsFall(schedule, sum, *found);
+  };
+  const auto sums = [](const std::string& term, const std::string& mask = "r <= j") {
+    return "L[i: m, j: n] = sum(r: n) select(" + mask + ", " + term + ", 0)";
+  };
+  const char *forwards = "L[i, j] - L[i, r]", *backwards = "L[i, r] - L[i, j]";
+  EXPECT_TRUE(falls(sums("-abs(D[i, r])"), forwards, "r <= j"));
+  EXPECT_TRUE(falls(sums("min(D[i, r], 0) - 0.01"), forwards, "r < j"));
+  EXPECT_TRUE(falls(sums("-0.1 * exp(D[i, r])"), "0.5 * (L[i, j] - L[i, r])", "r <= j"));
+  EXPECT_TRUE(falls(sums("D[i, r] * D[i, r]"), backwards, "r <= j"));
+  EXPECT_TRUE(falls(sums("-abs(D[i, r])"), backwards, "r >= j"));
+  EXPECT_TRUE(falls(sums("-abs(D[i, r])", "r >= j"), forwards, "r >= j"));
+  EXPECT_FALSE(falls(sums("D[i, r]"), forwards, "r <= j"));
+  EXPECT_FALSE(falls(sums("abs(D[i, r])"), forwards, "r <= j"));
+  EXPECT_FALSE(falls(sums("-abs(D[i, r])"), backwards, "r <= j"));
+  EXPECT_FALSE(falls(sums("-abs(D[i, r])"), forwards, "r >= j"));
+  EXPECT_FALSE(falls("L[i: m, j: n] = -abs(D[i, j])", forwards, "r <= j"));
 }
 
 // Threads and chunks compute each term once, or a few times: what is plausible counts so.
 TEST(DecayingScan, TakesAFewTermsAnElement) {
-  const auto program = Make(kCases[0].text, "m=1,n=4096");
-  EXPECT_LT(LeastFlops(*program), 40.0 * 4096);
+  const auto program = Make(WithFallingLevels(kCases[0].text), "m=1,n=4096");
+  EXPECT_LT(LeastFlops(*program), 80.0 * 4096);
   const std::vector<Algorithm> algorithms = AlgorithmsOf(program);
   ASSERT_EQ(algorithms.size(), 2);
-  EXPECT_EQ(ToString(algorithms[1].steps), "scan(Y.acc, 16)\n");
+  EXPECT_EQ(ToString(algorithms[1].steps), "scan(L.acc, 16)\nscan(Y.acc, 16)\n");
 }
 
 TEST(DecayingScan, ChunksEndWithPrefixesOfWindows) {
@@ -152,6 +225,26 @@ TEST(DecayingScan, ChunksEndWithPrefixesOfWindows) {
               HasSubstr("is no reduction over select(r <= j, e, identity)"));
 }
 
+// Long windows that the definition has itself are shared, and in no chunks.
+TEST(DecayingScan, WindowsMayBeTheDefinitions) {
+  const auto program = Make(
+      "op f(m, n) { in X[m, n] out Y[i: m, j: n] = sum(r: 128) "
+      "select(r <= j % 128, X[i, j / 128 * 128 + r], 0) }",
+      "m=9,n=256");
+  EXPECT_EQ(AlgorithmsOf(program).size(), 1);
+  const TensorValues inputs = InputsOf(*program);
+  TensorValues expected = inputs;
+  EvaluateAll(*program, expected);
+  const auto space = SearchSpace::Create(program, *FindTarget("h100"));
+  ASSERT_TRUE(space.ok()) << space.status();
+  ForDrawnPoints(*space, 4, BeginsWith("prefix"), inputs,
+                 [&](const Program&, const TensorValues& values) {
+                   for (size_t i = 0; i < values.at("Y").size(); ++i) {
+                     ASSERT_NEAR(values.at("Y")[i], expected.at("Y")[i], 2e-5) << i;
+                   }
+                 });
+}
+
 TEST(DecayingScan, OtherTermsAreNone) {
   const char* bodies[] = {
       "sum(r: n) select(r <= j, exp(L[i, j]) * X[i, r], 0)",
@@ -160,6 +253,8 @@ TEST(DecayingScan, OtherTermsAreNone) {
       "sum(r: n) select(r <= j, exp(L[i, j] - L[i, r]) * X[i, j], 0)",
       "sum(r: n) select(r <= j, exp(L[i, j] - X[i, r]) * exp(L[i, j] - L[i, r]), 0)",
       "sum(r: n) select(r <= j, exp(L[i, j] * L[i, r]) * X[i, r], 0)",
+      "sum(r: n) select(r <= j, exp(L[i, j] - L[i, r] + 2 * X[i, j] - 2 * X[i, r]), 0)",
+      "sum(r: n, t: m) select(r <= j, exp(L[t, j] - L[t, r]) * X[i, r], 0)",
       "max(r: n) select(r <= j, exp(L[i, j] - L[i, r]) * X[i, r], -inf)",
   };
   for (const char* body : bodies) {

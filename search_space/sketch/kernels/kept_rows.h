@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"
 
 namespace heddle::search_space {

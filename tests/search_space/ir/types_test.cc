@@ -311,10 +311,8 @@ TEST(Types, TailsVanishThroughConversions) {
 // Nor where operands are computed of what is zero there, and of nothing else.
 TEST(Types, TailsVanishThroughArithmetic) {
   const auto vanishes = [](const std::string& term) {
-    std::string inputs = "A[m, k], B[n, k], W[k]";
-    if (absl::StrContains(term, "S[")) inputs += ", S[1]";
-    const auto operators = ParseOperators(
-        absl::StrCat("op f(m, n, k) { in ", inputs, " out C[i: m, j: n] = sum(r: k) ", term, " }"));
+    const auto operators = ParseOperators(absl::StrCat(
+        "op f(m, n, k) { in A[m, k], B[n, k], W[k] out C[i: m, j: n] = sum(r: k) ", term, " }"));
     EXPECT_TRUE(operators.ok()) << operators.status();
     Schedule schedule(std::make_shared<const TensorProgram>(
         *operators->at(0).Instantiate(*ParseShape("m=4,n=4,k=7"), DType::kFloat32)));

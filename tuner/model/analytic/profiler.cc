@@ -252,9 +252,10 @@ void Profiler::WalkBulkCopy(const StmtNode& s) {
   Walk(*share);
   in_bulk_copy_ = false;
   mask_ = outer;
+  const int64_t rows = elements / s.box.back();
   const auto bytes = static_cast<double>(s.box.back() * SizeOf(s.buffer->dtype));
-  p_.short_bulk_rows += trips_ * static_cast<double>(elements / s.box.back()) *
-                        std::max(0.0, 1 - bytes / kWholeBulkRow);
+  p_.short_bulk_rows +=
+      trips_ * static_cast<double>(rows) * std::max(0.0, 1 - bytes / kWholeBulkRow);
 }
 
 void Profiler::WalkFor(const StmtNode& s) {

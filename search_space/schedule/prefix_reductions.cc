@@ -118,6 +118,7 @@ class DecayFinder {
       if (level != nullptr || MentionsReduced(up.value) || !TakeOpposite(up)) return std::nullopt;
       level = &up;
     }
+    if (level == nullptr) return std::nullopt;
     Expr own = term_, others;
     for (const Summand& s : summands_) {
       if (s.taken || &s == level) continue;

@@ -21,7 +21,7 @@ bool IsFalsePast(const Expr& condition, const Var& axis) {
          condition->args[1]->int_value <= axis->extent;
 }
 
-// Also as float32, in which it is computed, and not zero there.
+// Is it a number that is finite and not zero, also as float32, in which it is computed?
 bool IsNumber(const Expr& e) {
   if (e->op != Op::kFloat) return false;
   const auto number = static_cast<float>(e->float_value);

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "search_space/schedule/operands.h"
+#include "search_space/sketch/kernels/reads.h"
+
 namespace heddle::search_space {
 namespace {
 
@@ -13,13 +16,12 @@ bool IsElementwiseRoot(const ScheduledStage& s) {
 // The reductions that a stage reads.
 std::vector<BufferRef> ReductionsReadBy(const Schedule& schedule, const ScheduledStage& s) {
   std::vector<BufferRef> reductions;
-  Visit(s.body, [&](const Expr& e) {
-    const int r = e->op == Op::kLoad ? schedule.FindStage(e->buffer.get()) : -1;
-    if (r < 0 || !schedule.stage(r).is_reduction()) return;
-    if (std::find(reductions.begin(), reductions.end(), e->buffer) == reductions.end()) {
-      reductions.push_back(e->buffer);
+  for (const Buffer* read : ReadsOf(s)) {
+    const int r = schedule.FindStage(read);
+    if (r >= 0 && schedule.stage(r).is_reduction()) {
+      reductions.push_back(schedule.stage(r).tensor);
     }
-  });
+  }
   return reductions;
 }
 
@@ -40,6 +42,7 @@ std::optional<KeptRows> KeepRows(Schedule& schedule, const std::string& stage,
     const ScheduledStage& root = schedule.stage(*reader);
     if (!IsElementwiseRoot(root) || root.tensor->shape != tensor->shape) continue;
     if (rows.root != nullptr && rows.root != root.tensor) continue;
+    if (!ReadsAtOwnElement(reduction, tensor)) return std::nullopt;
     rows.root = root.tensor;
     rows.reductions.push_back(reduction.tensor);
     made.emplace_back(ComputeAgain{stage, reduction.name()});

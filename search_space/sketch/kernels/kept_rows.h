@@ -20,7 +20,8 @@ struct KeptRows {
 
 // Has `stage`, an elementwise stage of reductions, be computed with the first stage as large that
 // is made of a reduction which reads it, and computed again where that reads it, so that the kernel
-// does not wait for itself; adds the steps to `steps`. nullopt where there is no such stage.
+// does not wait for itself; adds the steps to `steps`. nullopt where there is no such stage, or its
+// reduction reads other rows of the first.
 std::optional<KeptRows> KeepRows(Schedule& schedule, const std::string& stage,
                                  std::vector<Step>& steps);
 

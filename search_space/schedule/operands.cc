@@ -219,7 +219,7 @@ bool SaysWhere(const Expr& e, const Buffer* tensor) {
 
 std::vector<Expr> LoadsIn(const Expr& e) {
   std::vector<Expr> loads;
-  Visit(e, [&](const Expr& node) {
+  VisitDistinct(e, [&](const Expr& node) {
     if (IsValueLoad(node)) AddIfNew(node, loads);
     if (node->op != Op::kCast || IsFloat(node->args[0]->type)) return;
     Visit(node->args[0], [&](const Expr& number) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
@@ -226,6 +227,22 @@ bool StructurallyEqual(const Expr& a, const Expr& b) {
 void Visit(const Expr& e, absl::FunctionRef<void(const Expr&)> visit) {
   visit(e);
   for (const Expr& arg : e->args) Visit(arg, visit);
+}
+
+namespace {
+
+void VisitNew(const Expr& e, absl::FunctionRef<void(const Expr&)> visit,
+              absl::flat_hash_set<const ExprNode*>& visited) {
+  if (IsShared(e) && !visited.insert(e.get()).second) return;
+  visit(e);
+  for (const Expr& arg : e->args) VisitNew(arg, visit, visited);
+}
+
+}  // namespace
+
+void VisitDistinct(const Expr& e, absl::FunctionRef<void(const Expr&)> visit) {
+  absl::flat_hash_set<const ExprNode*> visited;
+  VisitNew(e, visit, visited);
 }
 
 namespace {

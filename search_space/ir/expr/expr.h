@@ -215,6 +215,9 @@ bool StructurallyEqual(const Expr& a, const Expr& b);
 
 // Calls `visit` on `e` and then on everything below it.
 void Visit(const Expr& e, absl::FunctionRef<void(const Expr&)> visit);
+// The same once for each node, in how many places it may stand: a chain of definitions of which
+// each reads the one before twice has as many places as two to the power of its length.
+void VisitDistinct(const Expr& e, absl::FunctionRef<void(const Expr&)> visit);
 
 // Rebuilds `e` bottom-up: `rewrite` gets a node whose children were rewritten already and returns
 // its replacement, or null to keep it. Unchanged subtrees are shared.

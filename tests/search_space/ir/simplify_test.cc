@@ -352,5 +352,14 @@ TEST(ProvesTest, NarrowsByGuards) {
   EXPECT_FALSE(Proves({k < Int(22), t < Int(385)}, index < Int(3)));
 }
 
+// Of an expression in which each node stands twice in the next one.
+TEST(Visit, DistinctNodesAreVisitedOnce) {
+  Expr e = VarExpr(MakeVar("x", 4));
+  for (int i = 0; i < 60; ++i) e = e + e;
+  int nodes = 0;
+  VisitDistinct(e, [&](const Expr& node) { nodes += node->op == Op::kAdd ? 1 : 0; });
+  EXPECT_EQ(nodes, 60);
+}
+
 }  // namespace
 }  // namespace heddle::search_space

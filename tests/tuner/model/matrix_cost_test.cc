@@ -102,9 +102,8 @@ TEST(MatrixCost, BulkCopiesReadWhatOthersRead) {
 TEST(MatrixCost, ShortRowsOfBulkCopiesTakeAsLongAsWholeOnes) {
   const Target h100 = *FindTarget("h100");
   const auto short_rows_us = [&](const char* steps, const char* bulk) {
-    const std::string point =
-        std::string("warpgroup: m.groups=2 m.tiles=1 columns=128 pipeline=4 k.steps=") + steps +
-        " bulk=" + bulk;
+    const std::string point = std::string("warpgroup: m.groups=2 m.tiles=1 columns=128 k.steps=") +
+                              steps + " pipeline=4 bulk=" + bulk;
     const Program program = LoweredOf("matmul_nt", point.c_str(), h100);
     KernelProfile profile = ProfileOf(program.kernels.at(0));
     return CostOf(profile, h100).terms[Term::kBulkRows];

@@ -33,6 +33,13 @@ struct LauncherText {
   bool loads_source;   // rather than the binary
 };
 
+// How a compiler process takes kernels.
+enum class Compiling {
+  kInTurn,      // one after the other
+  kInChildren,  // each in a child that it forks, which then has all that is loaded
+  kOnce,        // one, with which it ends
+};
+
 struct Backend {
   const char* name;       // before the number in ids: "cuda" in "cuda:0"
   search_space::Api api;  // and with it the dialect (codegen/dialects.h)
@@ -42,7 +49,9 @@ struct Backend {
   // InvalidArgument carries the compiler's log, Unavailable says what is missing. May hang or
   // abort: compiler processes call it, and commands for a single kernel.
   absl::StatusOr<CompiledSource> (*compile)(const KernelSource& source, const DeviceInfo& device);
-  bool reuses_compilers;  // a compiler process can take another kernel
+  // Loads what this process, a compiler, needs for all kernels of the device. Null: kInTurn, and
+  // there is nothing to load ahead.
+  Compiling (*prepare)(const std::string& device_id);
   // "NAME=value" of an environment in which its driver shows no device. Compilers get it, and no
   // device's file: a compiler that looks for a driver starts it, seconds on a host of many GPUs
   // where many do so at once. Null = it compiles by a device's driver.

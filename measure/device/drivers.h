@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "measure/codegen/codegen.h"
+#include "measure/device/backend.h"
 #include "measure/device/device.h"
 #include "measure/device/device_info.h"
 #include "measure/device/scratch.h"
@@ -25,10 +26,12 @@ inline constexpr char kOpenClCompileOptions[] = "-cl-std=CL1.2";
 inline constexpr char kFakeCompileOptions[] = "-cl-std=CL1.2 -cl-opt-disable";
 absl::StatusOr<std::unique_ptr<Device>> OpenOpenClDevice(int index);
 std::vector<DeviceInfo> DetectOpenClDevices();
+// As Backend::prepare: PoCL reads its library of functions, which takes three times as long as to
+// compile a small kernel. Other drivers' processes must not be forked.
+Compiling PrepareOpenClCompiler(const std::string& device_id);
 // Source to a binary that Device::Load takes. With PoCL only the first kernel that a process
-// compiles is complete; later ones are compiled again at their first launch, for some 0.1 s, so
-// that a process a kernel is best. InvalidArgument carries the compiler's log; Unavailable: no such
-// device.
+// compiles is complete; later ones are compiled again at their first launch, for some 0.1 s.
+// InvalidArgument carries the compiler's log; Unavailable: no such device.
 absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id, const KernelSource& source,
                                           const char* options = kOpenClCompileOptions);
 std::unique_ptr<Scratch> MakePoclFolder();

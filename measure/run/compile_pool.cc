@@ -7,6 +7,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -150,14 +151,22 @@ std::string CompilePool::KeyOf(const KernelSource& source) const {
                       source.launch.entry, "\n", source.source);
 }
 
-std::unique_ptr<Subprocess> CompilePool::Acquire() {
+std::unique_ptr<Subprocess> CompilePool::Acquire(int64_t turn) {
   std::unique_lock lock(mutex_);
-  freed_.wait(lock, [this] { return free_ > 0; });
+  const auto place = waiting_.insert(turn);  // behind its like
+  freed_.wait(lock, [&] { return free_ > 0 && place == waiting_.begin(); });
+  waiting_.erase(place);
   --free_;
+  if (free_ > 0) freed_.notify_all();  // it may be the next one's turn, too
   if (idle_.empty()) return nullptr;
   std::unique_ptr<Subprocess> process = std::move(idle_.back());
   idle_.pop_back();
   return process;
+}
+
+size_t CompilePool::waiting() const {
+  std::lock_guard lock(mutex_);
+  return waiting_.size();
 }
 
 void CompilePool::Release(std::unique_ptr<Subprocess> process) {
@@ -166,7 +175,7 @@ void CompilePool::Release(std::unique_ptr<Subprocess> process) {
     ++free_;
     if (process != nullptr) idle_.push_back(std::move(process));
   }
-  freed_.notify_one();
+  freed_.notify_all();  // the one whose turn it is among them
 }
 
 absl::StatusOr<worker::CompileReply> CompilePool::CompileIn(Subprocess& process,
@@ -212,8 +221,9 @@ absl::StatusOr<std::unique_ptr<Subprocess>> CompilePool::StartCompiler() {
   }
 }
 
-absl::StatusOr<worker::CompileReply> CompilePool::CompileInAny(const KernelSource& source) {
-  std::unique_ptr<Subprocess> process = Acquire();
+absl::StatusOr<worker::CompileReply> CompilePool::CompileInAny(Call& call) {
+  std::unique_ptr<Subprocess> process = Acquire(call.turn);
+  const SteadyTime start = SteadyNow();
   if (stop_.IsSet()) {
     Release(std::move(process));
     return absl::CancelledError("stopped");
@@ -226,27 +236,30 @@ absl::StatusOr<worker::CompileReply> CompilePool::CompileInAny(const KernelSourc
     }
     process = *std::move(started);
   }
-  absl::StatusOr<worker::CompileReply> reply = CompileIn(*process, source);
+  absl::StatusOr<worker::CompileReply> reply = CompileIn(*process, call.source);
   // One that did not answer is of no use either.
-  if (!reply.ok() || !backend_.reuses_compilers) process.reset();
+  if (!reply.ok() || reply->last()) process.reset();
+  if (reply.ok()) reply->clear_last();
+  call.busy_s += SecondsSince(start);
   Release(std::move(process));
   return reply;
 }
 
 void CompilePool::WarmUp(const KernelSource& source) {
-  if (backend_.reuses_compilers) CompileInAny(source).IgnoreError();
+  if (backend_.prepare != nullptr) return;
+  Call last{source, std::numeric_limits<int64_t>::max()};
+  CompileInAny(last).IgnoreError();
 }
 
 // `key` empty: nothing is kept.
-absl::StatusOr<CompiledKernel> CompilePool::FindOrCompile(const KernelSource& source,
-                                                          const std::string& key) {
+absl::StatusOr<CompiledKernel> CompilePool::FindOrCompile(Call& call, const std::string& key) {
   if (worker::CompileReply found; !key.empty() && cache_.Find(key, found)) {
     return CompiledKernel{found.binary(), FromProto(found.resources()), /*cached=*/true};
   }
-  absl::StatusOr<worker::CompileReply> reply = CompileInAny(source);
+  absl::StatusOr<worker::CompileReply> reply = CompileInAny(call);
   // Somebody killed the compiler, or memory was short: that need not happen again.
   if (absl::IsUnavailable(reply.status()) && !CannotStart(reply.status())) {
-    reply = CompileInAny(source);
+    reply = CompileInAny(call);
   }
   if (!reply.ok()) return reply.status();
   absl::Status status = FromProto(reply->status());
@@ -260,9 +273,17 @@ struct CompilePool::Build {
   std::optional<absl::StatusOr<CompiledKernel>> result;  // once it has ended
 };
 
-absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) {
-  if (backend_.cache_key == nullptr) return FindOrCompile(source, "");
-  const std::string key = KeyOf(source);
+absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source, int64_t turn,
+                                                    double* busy_s) {
+  Call call{source, turn};
+  absl::StatusOr<CompiledKernel> result = CompileOnce(call);
+  if (busy_s != nullptr) *busy_s = call.busy_s;
+  return result;
+}
+
+absl::StatusOr<CompiledKernel> CompilePool::CompileOnce(Call& call) {
+  if (backend_.cache_key == nullptr) return FindOrCompile(call, "");
+  const std::string key = KeyOf(call.source);
   std::unique_lock lock(mutex_);
   auto [it, is_first] = builds_.try_emplace(key);
   if (is_first) it->second = std::make_shared<Build>();
@@ -274,7 +295,7 @@ absl::StatusOr<CompiledKernel> CompilePool::Compile(const KernelSource& source) 
     return result;
   }
   lock.unlock();
-  absl::StatusOr<CompiledKernel> result = FindOrCompile(source, key);
+  absl::StatusOr<CompiledKernel> result = FindOrCompile(call, key);
   lock.lock();
   build->result = result;
   builds_.erase(key);

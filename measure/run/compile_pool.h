@@ -1,5 +1,5 @@
-// Compiler processes and the cache of what they made. One kernel at a time in each process, so that
-// a compiler that hangs or aborts costs the kernel it was given and no other.
+// Compiler processes and the cache of what they made. One kernel at a time in each process or its
+// child, so that a compiler that hangs or aborts costs the kernel it was given and no other.
 #ifndef HEDDLE_MEASURE_RUN_COMPILE_POOL_H_
 #define HEDDLE_MEASURE_RUN_COMPILE_POOL_H_
 
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -77,13 +78,18 @@ class CompilePool {
   CompilePool(const DeviceInfo& device, const CompilePoolOptions& options, const StopSignal& stop);
   ~CompilePool();
 
-  // Blocks; thread-safe: `processes` calls proceed at a time, the others wait. InvalidArgument
+  // Blocks; thread-safe: `processes` calls proceed at a time, the others wait, and those of lower
+  // turns go first. `busy_s`, if any, gets the seconds in which a process had it. InvalidArgument
   // carries the compiler's log; Aborted: the compiler died of it, with how and its last words;
   // DeadlineExceeded: it did not return in time; Unavailable: it could not be started
   // for some seconds (CannotStart), or was killed, twice; FailedPrecondition: there is no compiler;
   // Cancelled: stopped. Of several callers with the same kernel one compiles it and the others
   // wait.
-  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source);
+  absl::StatusOr<CompiledKernel> Compile(const KernelSource& source, int64_t turn = 0,
+                                         double* busy_s = nullptr);
+
+  // How many calls wait for a process.
+  size_t waiting() const;
 
   // Has one process more, if not all have been started, load what it compiles with: NVRTC takes up
   // to two seconds where many processes load it at once. `source` is any kernel that compiles.
@@ -92,12 +98,19 @@ class CompilePool {
 
  private:
   std::string KeyOf(const KernelSource& source) const;
-  absl::StatusOr<CompiledKernel> FindOrCompile(const KernelSource& source, const std::string& key);
+  // A call of Compile.
+  struct Call {
+    const KernelSource& source;
+    int64_t turn;
+    double busy_s = 0;
+  };
+  absl::StatusOr<CompiledKernel> FindOrCompile(Call& call, const std::string& key);
+  absl::StatusOr<CompiledKernel> CompileOnce(Call& call);
   absl::StatusOr<worker::CompileReply> CompileIn(Subprocess& process, const KernelSource& source);
-  absl::StatusOr<worker::CompileReply> CompileInAny(const KernelSource& source);
+  absl::StatusOr<worker::CompileReply> CompileInAny(Call& call);
   absl::StatusOr<std::unique_ptr<Subprocess>> StartCompiler();
   // nullptr: none is idle, start one.
-  std::unique_ptr<Subprocess> Acquire();
+  std::unique_ptr<Subprocess> Acquire(int64_t turn);
   void Release(std::unique_ptr<Subprocess> process);
 
   const DeviceInfo device_;
@@ -105,9 +118,10 @@ class CompilePool {
   const StopSignal& stop_;
   const Backend& backend_;
   KernelCache cache_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable freed_;
-  int free_;  // processes that may still be used, running or not
+  int free_;                        // processes that may still be used, running or not
+  std::multiset<int64_t> waiting_;  // turns of those who wait for one
   std::vector<std::unique_ptr<Subprocess>> idle_;
   // What is being compiled, by key; those who wait for it share what comes of it.
   struct Build;

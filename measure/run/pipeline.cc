@@ -1,6 +1,7 @@
 #include "measure/run/pipeline.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/host.h"
+#include "base/parallel.h"
 #include "base/status.h"
 #include "measure/device/device_lock.h"
 #include "measure/judge/criteria.h"
@@ -87,8 +89,15 @@ class Pipeline final : public Measurer {
   void CompileLoop();
   absl::Status StartDevice(const GeneratedProgram& naive);
   void DeviceLoop();
-  absl::Status CompileInto(const std::vector<KernelSource>& kernels, Prepared& prepared);
-  absl::Status Build(const GeneratedProgram& generated, Prepared& prepared);
+  struct Compiled {
+    absl::StatusOr<CompiledKernel> kernel;
+    double busy_s = 0;  // as of CompilePool::Compile
+  };
+  // `turn`: as of CompilePool::Compile.
+  std::vector<Compiled> CompileAll(const std::vector<KernelSource>& kernels, int64_t turn);
+  absl::Status CompileInto(const std::vector<KernelSource>& kernels, int64_t turn,
+                           Prepared& prepared);
+  absl::Status Build(const GeneratedProgram& generated, int64_t turn, Prepared& prepared);
   Prepared Prepare(int64_t id, const std::vector<Step>& steps);
   bool MayCompile();
   bool MayMeasure();
@@ -108,6 +117,9 @@ class Pipeline final : public Measurer {
   std::unique_ptr<Processes> processes_;
   StopSignal& stop_;
   CompilePool& pool_;
+  // Of programs, in the order in which they are compiled; the naive one, which the device waits
+  // for, is before all.
+  std::atomic<int64_t> turns_{1};
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -215,7 +227,7 @@ absl::Status Pipeline::StartDevice(const GeneratedProgram& naive) {
   }
   worker_->OpenAhead();
   Prepared prepared;
-  absl::Status built = Build(naive, prepared);
+  absl::Status built = Build(naive, /*turn=*/0, prepared);
   {
     std::lock_guard lock(mutex_);
     naive_is_built_ = true;
@@ -247,25 +259,56 @@ double Pipeline::naive_us() const {
 
 // ----------------------------------------------------------------------------------- compiling
 
-absl::Status Pipeline::CompileInto(const std::vector<KernelSource>& kernels, Prepared& prepared) {
-  for (const KernelSource& kernel : kernels) {
-    HEDDLE_ASSIGN_OR_RETURN(compiled, pool_.Compile(kernel));
-    TrialResult& result = prepared.result;
+// What the compiler says against timing a kernel.
+absl::Status CheckCompiled(const std::string& entry, const KernelResources& resources) {
+  if (resources.spill_bytes > kMaxSpillBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s spills: %d bytes a thread (%d are timed at most)", entry,
+                        resources.spill_bytes, kMaxSpillBytes));
+  }
+  if (resources.serialized) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the compiler makes the matrix products of ", entry, " wait for one another"));
+  }
+  return absl::OkStatus();
+}
+
+// All kernels at once, so that the device soon has something of a program of many: the compilers
+// take those of earlier programs first. After one that cannot be used none is begun any more.
+std::vector<Pipeline::Compiled> Pipeline::CompileAll(const std::vector<KernelSource>& kernels,
+                                                     int64_t turn) {
+  std::vector<Compiled> all(kernels.size());
+  std::atomic<bool> failed{false};
+  InParallel(kernels.size(), processes_->compilers, [&](std::atomic<size_t>& next) {
+    while (!failed) {
+      const size_t k = next++;
+      if (k >= kernels.size()) return;
+      Compiled& of = all[k];
+      of.kernel = pool_.Compile(kernels[k], turn, &of.busy_s);
+      const absl::Status status = of.kernel.ok()
+                                      ? CheckCompiled(kernels[k].launch.entry, of.kernel->resources)
+                                      : of.kernel.status();
+      if (!status.ok()) failed = true;
+    }
+  });
+  return all;
+}
+
+absl::Status Pipeline::CompileInto(const std::vector<KernelSource>& kernels, int64_t turn,
+                                   Prepared& prepared) {
+  std::vector<Compiled> all = CompileAll(kernels, turn);
+  for (const Compiled& each : all) prepared.result.compile_s += each.busy_s;
+  TrialResult& result = prepared.result;
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    HEDDLE_RETURN_IF_ERROR(all[k].kernel.status());
+    CompiledKernel& compiled = *all[k].kernel;
+    const KernelSource& kernel = kernels[k];
     const KernelResources& resources = compiled.resources;
     result.registers = std::max(result.registers, resources.registers);
     result.local_bytes = std::max(result.local_bytes, resources.stack_bytes);
     result.shared_bytes = std::max(
         result.shared_bytes, resources.static_shared_bytes + kernel.launch.dynamic_shared_bytes);
-    if (resources.spill_bytes > kMaxSpillBytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrFormat("%s spills: %d bytes a thread (%d are timed at most)",
-                          kernel.launch.entry, resources.spill_bytes, kMaxSpillBytes));
-    }
-    if (resources.serialized) {
-      return absl::ResourceExhaustedError(absl::StrCat("the compiler makes the matrix products of ",
-                                                       kernel.launch.entry,
-                                                       " wait for one another"));
-    }
+    HEDDLE_RETURN_IF_ERROR(CheckCompiled(kernel.launch.entry, resources));
     worker::Kernel& out = *prepared.program.add_kernels();
     *out.mutable_launch() = ToProto(kernel.launch);
     out.set_binary(std::move(compiled.binary));
@@ -273,12 +316,12 @@ absl::Status Pipeline::CompileInto(const std::vector<KernelSource>& kernels, Pre
   return absl::OkStatus();
 }
 
-absl::Status Pipeline::Build(const GeneratedProgram& generated, Prepared& prepared) {
+absl::Status Pipeline::Build(const GeneratedProgram& generated, int64_t turn, Prepared& prepared) {
   prepared.result.source_hash = HashOfSources(generated.kernels);
   for (const auto& workspace : generated.workspaces) {
     *prepared.program.add_workspaces() = ToProto(workspace);
   }
-  return CompileInto(generated.kernels, prepared);
+  return CompileInto(generated.kernels, turn, prepared);
 }
 
 Prepared Pipeline::Prepare(int64_t id, const std::vector<Step>& steps) {
@@ -286,11 +329,11 @@ Prepared Pipeline::Prepare(int64_t id, const std::vector<Step>& steps) {
   Prepared prepared;
   prepared.id = id;
   absl::StatusOr<GeneratedProgram> generated = generator_(steps);
-  absl::Status status = generated.ok() ? Build(*generated, prepared) : generated.status();
+  prepared.result.compile_s = SecondsSince(start);
+  absl::Status status = generated.ok() ? Build(*generated, turns_++, prepared) : generated.status();
   prepared.result.outcome = status.ok() ? Outcome::kOk : BuildOutcome(status);
   prepared.result.detail = std::string(status.message());
   if (CannotStart(status)) prepared.host = status;
-  prepared.result.compile_s = SecondsSince(start);
   return prepared;
 }
 

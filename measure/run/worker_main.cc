@@ -1,5 +1,9 @@
 #include "measure/run/worker_main.h"
 
+#include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,20 +62,52 @@ worker::CompileReply Compile(const worker::CompileRequest& request) {
 // What the device waits for goes first: its worker, and the search for the next candidates.
 constexpr int kCompilerNiceness = 10;
 
+// A child of this process compiles and answers. As it ends so does this process, too, where that is
+// not well: the supervisor then sees the same as of a compiler that has no children. False: there
+// are no processes left.
+bool CompileInChild(const worker::CompileRequest& request) {
+  const pid_t child = fork();
+  if (child < 0) return false;
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // Threads that the driver has started are not there any more: nothing is to wait for them.
+    _exit(SendToSupervisor(Compile(request)).ok() ? 0 : 1);
+  }
+  int how = 0;
+  while (waitpid(child, &how, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(how)) {
+    signal(WTERMSIG(how), SIG_DFL);
+    raise(WTERMSIG(how));
+  }
+  if (!WIFEXITED(how) || WEXITSTATUS(how) != 0) _exit(WIFEXITED(how) ? WEXITSTATUS(how) : 1);
+  return true;
+}
+
 int CompilerMain(bool confined) {
   // Where it may not be lowered nothing but time is lost.
   (void)!nice(kCompilerNiceness);
   worker::CompileRequest request;
+  std::optional<Compiling> how;
   while (ReceiveFromSupervisor(request).ok()) {
     worker::CompileReply reply;
     // All that one process gets is for the same device.
-    if (const Backend* backend = FindBackend(request.device()); confined && backend != nullptr) {
+    const Backend* const backend = FindBackend(request.device());
+    if (confined && backend != nullptr) {
       absl::Status status = ConfineCompiler(*backend);
       if (!status.ok()) *reply.mutable_status() = ToProto(absl::UnavailableError(status.message()));
       confined = !status.ok();
     }
-    if (reply.status().code() == 0) reply = Compile(request);
-    if (!SendToSupervisor(reply).ok()) break;
+    if (reply.status().code() == 0) {
+      if (!how && backend != nullptr && backend->prepare != nullptr) {
+        how = backend->prepare(request.device());
+      }
+      if (how == Compiling::kInChildren && CompileInChild(request)) continue;
+      reply = Compile(request);
+    }
+    // A kernel that was not to be compiled here is the last one.
+    reply.set_last(how.value_or(Compiling::kInTurn) != Compiling::kInTurn);
+    if (!SendToSupervisor(reply).ok() || reply.last()) break;
   }
   return 0;
 }

@@ -138,7 +138,7 @@ const Backend kCudaBackend = {
     .detect = DetectCudaDevices,
     .open = OpenCudaDevice,
     .compile = Compile,
-    .reuses_compilers = true,
+    .prepare = nullptr,
     .hides_devices = "CUDA_VISIBLE_DEVICES=",
     .cache_key = CacheKey,
     .scratch = nullptr,

@@ -124,7 +124,7 @@ constexpr Backend kRow = {
     .detect = DetectOpenClDevices,
     .open = OpenOpenClDevice,
     .compile = Compile,
-    .reuses_compilers = false,  // drivers.h
+    .prepare = PrepareOpenClCompiler,
     .hides_devices = nullptr,
     .cache_key = CacheKey,
     .scratch = MakePoclFolder,
@@ -144,6 +144,7 @@ constexpr Backend FakeRow() {
   row.name = "fake";
   row.detect = DetectFakeDevices;
   row.open = OpenFakeDevice;
+  row.prepare = [](const std::string&) { return PrepareOpenClCompiler("opencl:0"); };
   row.compile = [](const KernelSource& source,
                    const DeviceInfo&) -> absl::StatusOr<CompiledSource> {
     HEDDLE_ASSIGN_OR_RETURN(binary, CompileFake(source));

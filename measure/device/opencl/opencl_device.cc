@@ -398,6 +398,19 @@ absl::StatusOr<Context> MakeContext(cl_device_id device) {
   return context;
 }
 
+// "opencl:0"
+absl::StatusOr<cl_device_id> FindNamedDevice(const std::string& id) {
+  int index = 0;
+  if (!absl::StartsWith(id, "opencl:") || !absl::SimpleAtoi(id.substr(strlen("opencl:")), &index)) {
+    return absl::UnavailableError(absl::StrCat("'", id, "' is no OpenCL device"));
+  }
+  return FindClDevice(index);
+}
+
+// Of a compiler process that is prepared, with which all of its children compile: PoCL reads its
+// library of functions once for each context. Never released, as a child has it, too.
+Context* prepared = nullptr;
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> OpenOpenClDevice(int index) {
@@ -412,15 +425,32 @@ absl::StatusOr<std::unique_ptr<Device>> OpenOpenClDevice(int index) {
                                         std::move(queue));
 }
 
+Compiling PrepareOpenClCompiler(const std::string& device_id) {
+  const absl::StatusOr<cl_device_id> device = FindNamedDevice(device_id);
+  if (!device.ok() || !IsPocl(*device)) return Compiling::kOnce;
+  absl::StatusOr<Context> context = MakeContext(*device);
+  if (!context.ok()) return Compiling::kOnce;
+  prepared = new Context(*std::move(context));
+  const char* text = "__kernel void any(__global float* a) { a[get_global_id(0)] = 1.0f; }";
+  cl_int code = CL_SUCCESS;
+  const ClProgram program(clCreateProgramWithSource(prepared->get(), 1, &text, nullptr, &code));
+  if (code == CL_SUCCESS) {
+    // To ask for its binary would have it read what AskForSpecialisation sets. What goes wrong each
+    // kernel will tell.
+    clBuildProgram(program.get(), 1, &*device, kOpenClCompileOptions, nullptr, nullptr);
+  }
+  return Compiling::kInChildren;
+}
+
 absl::StatusOr<std::string> CompileOpenCl(const std::string& device_id, const KernelSource& source,
                                           const char* options) {
-  int index = 0;
-  if (!absl::StartsWith(device_id, "opencl:") ||
-      !absl::SimpleAtoi(device_id.substr(strlen("opencl:")), &index)) {
-    return absl::UnavailableError(absl::StrCat("'", device_id, "' is no OpenCL device"));
+  HEDDLE_ASSIGN_OR_RETURN(device, FindNamedDevice(device_id));
+  Context own;
+  if (prepared == nullptr) {
+    HEDDLE_ASSIGN_OR_RETURN(made, MakeContext(device));
+    own = std::move(made);
   }
-  HEDDLE_ASSIGN_OR_RETURN(device, FindClDevice(index));
-  HEDDLE_ASSIGN_OR_RETURN(context, MakeContext(device));
+  const Context& context = prepared != nullptr ? *prepared : own;
   const char* text = source.source.c_str();
   cl_int code = CL_SUCCESS;
   ClProgram program(clCreateProgramWithSource(context.get(), 1, &text, nullptr, &code));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/host.h"
 #include "measure/device/drivers.h"
@@ -149,6 +150,11 @@ absl::StatusOr<cl_device_id> FindClDevice(int index) {
   }
   return absl::UnavailableError(
       absl::StrCat("there is no opencl:", index, ": the last one is opencl:", devices.size() - 1));
+}
+
+bool IsPocl(cl_device_id device) {
+  return (GetCl<cl_device_type>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) != 0 &&
+         absl::StrContains(GetString(device, CL_DEVICE_VERSION), "PoCL");
 }
 
 DeviceInfo DescribeClDevice(cl_device_id device, int index) {

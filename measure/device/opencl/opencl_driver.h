@@ -27,6 +27,8 @@ T GetCl(cl_device_id device, cl_device_info what) {
 
 // opencl:index, counted over all platforms; Unavailable says what there is, or how to get one.
 absl::StatusOr<cl_device_id> FindClDevice(int index);
+// Is it a processor, by PoCL?
+bool IsPocl(cl_device_id device);
 // Measures the memory's bandwidth of a processor, which takes part of a second.
 DeviceInfo DescribeClDevice(cl_device_id device, int index);
 

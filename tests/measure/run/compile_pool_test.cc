@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -27,6 +28,7 @@
 #include "measure/run/measurer.h"
 #include "proto/worker.pb.h"
 #include "search_space/ir/target.h"
+#include "tests/measure/children.h"
 #include "tests/support.h"
 
 namespace heddle::measure {
@@ -271,6 +273,44 @@ TEST_F(UnconfinedCompilerFaultTest, NvrtcNeverReturns) {
   KernelSource source = CudaKernel("A[0] = 1;");
   source.source = IncludeOfPipe(folder_) + source.source;
   EXPECT_TRUE(absl::IsDeadlineExceeded(Try(Cuda(), source, absl::Seconds(1))));
+}
+
+// What the device waits for most is what was asked for first, and not what began to wait first.
+TEST_F(CompilerFaultTest, EarlierTurnsGoFirst) {
+  NEEDS_POCL;
+  Script(R"({"rules": [{"match": "fault: hang", "do": "build_hang"}]})");
+  CompilePoolOptions options = Options(1);
+  options.limit = absl::Seconds(6);  // until which the others wait for the only process
+  CompilePool pool(OpenCl("fake:0"), options, stop_);
+  std::mutex mutex;
+  std::vector<int64_t> order;
+  const auto compile = [&](int64_t turn, const char* fault) {
+    double busy_s = 0;
+    const auto compiled =
+        pool.Compile(ClKernel(absl::StrCat("A[0] = ", turn, "; // ", fault)), turn, &busy_s);
+    EXPECT_EQ(compiled.ok(), fault[0] == '\0') << compiled.status();
+    EXPECT_GT(busy_s, 0);
+    EXPECT_LT(busy_s, 7) << "waiting is not counted";
+    std::lock_guard lock(mutex);
+    order.push_back(turn);
+  };
+  const auto await = [&](const auto& holds) {
+    while (!holds()) {
+      absl::SleepFor(absl::Milliseconds(1));
+      std::lock_guard lock(mutex);
+      ASSERT_TRUE(order.empty()) << "the first one did not wait for the others";
+    }
+  };
+  std::vector<std::jthread> threads;
+  threads.emplace_back(compile, 20, "fault: hang");
+  await([] { return !ChildrenOf("__compiler").empty(); });
+  for (int64_t turn : {13, 11, 12}) {
+    const size_t waiting = threads.size();
+    threads.emplace_back(compile, turn, "");
+    await([&] { return pool.waiting() == waiting; });
+  }
+  threads.clear();
+  EXPECT_EQ(order, (std::vector<int64_t>{20, 11, 12, 13}));
 }
 
 TEST_F(CompilerFaultTest, PoclAborts) {

@@ -33,6 +33,7 @@
 #include "measure/run/processes.h"
 #include "proto/worker.pb.h"
 #include "search_space/schedule/step.h"
+#include "tests/measure/children.h"
 #include "tests/measure/pipeline_support.h"
 #include "tests/support.h"
 
@@ -44,22 +45,6 @@ TEST(MustHurry, OnlyWhereOthersWaitOrNobodyComes) {
   EXPECT_TRUE(MustHurry(1, 5));
   EXPECT_TRUE(MustHurry(0, 0));
   EXPECT_FALSE(MustHurry(0, 1));
-}
-
-// Of this process's children, those that run a hidden subcommand.
-std::set<pid_t> ChildrenOf(const std::string& command) {
-  std::set<pid_t> found;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    const std::string pid = entry.path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream words(entry.path() / "cmdline", std::ios::binary);
-    std::string program, first, supervisor;
-    std::getline(words, program, '\0');
-    std::getline(words, first, '\0');
-    std::getline(words, supervisor, '\0');
-    if (first == command && supervisor == std::to_string(getpid())) found.insert(std::stoi(pid));
-  }
-  return found;
 }
 
 // Opening a device takes as long as many trials.
@@ -130,6 +115,8 @@ TEST_F(PipelineTest, AHostThatStartsNoProcessIsNoCandidatesFault) {
 #endif
   HEDDLE_NEEDS("pocl", FindDevice("opencl:0").ok(), "no OpenCL device");
   ASSERT_EQ(Start("opencl:0"), absl::OkStatus());
+  // Of the naive program.
+  for (pid_t compiler : ChildrenOf("__compiler")) ASSERT_EQ(kill(compiler, SIGKILL), 0);
   rlimit usual;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
   const rlimit none{3, usual.rlim_max};

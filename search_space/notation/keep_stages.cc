@@ -17,8 +17,12 @@ namespace {
 
 // Fewer elements of a stage are shared out by their reductions' parts.
 constexpr int64_t kFewElements = 64;
-// Elements that are kept: of inputs, 128 MB, and of stages, 1.1 GB.
-constexpr int64_t kMostOfInputs = int64_t{1} << 24, kMostOfStages = int64_t{1} << 26;
+// Elements that are kept: of inputs, 256 MB, and of stages, 1.1 GB.
+constexpr int64_t kMostOfInputs = int64_t{1} << 26, kMostOfStages = int64_t{1} << 26;
+// All whole numbers up to this are values of float32.
+constexpr int64_t kMostWhole = int64_t{1} << 24;
+// How often an element is read that is worth to be kept.
+constexpr double kOften = 2;
 // What a thread takes at once.
 constexpr int64_t kChunk = 4096;
 
@@ -34,24 +38,6 @@ void ForChunks(int64_t count, int64_t chunk, int threads, const MakeWorker& make
                  worker(begin, std::min(begin + chunk, count));
                }
              });
-}
-
-void KeepInputs(const TensorProgram& program, int threads, Kept& kept) {
-  int64_t left = kMostOfInputs;
-  for (size_t i = 0; i < program.inputs.size(); ++i) {
-    const int64_t elements = program.inputs[i]->elements;
-    if (elements > left) continue;
-    left -= elements;
-    std::vector<double> values(static_cast<size_t>(elements));
-    ForChunks(elements, kChunk, threads, [&] {
-      return [&](int64_t begin, int64_t end) {
-        for (int64_t at = begin; at < end; ++at) {
-          values[at] = kept.Input(static_cast<int>(i), at).value;
-        }
-      };
-    });
-    kept.KeepInput(static_cast<int>(i), std::move(values));
-  }
 }
 
 // All elements of a stage, each term where it belongs; false as OnePass::Run.
@@ -86,7 +72,7 @@ void ComputeEach(const TensorProgram& program, const Kept& kept, int stage, int 
     auto source = std::make_shared<OnDemand>(program, kept);
     return [source, stage, &all](int64_t begin, int64_t end) {
       for (int64_t offset = begin; offset < end; ++offset) {
-        source->ForgetIfMuch();
+        source->ForgetIfMuch(kMostOfEach);
         all.Set(offset, source->Once(stage, offset));
       }
     };
@@ -95,9 +81,31 @@ void ComputeEach(const TensorProgram& program, const Kept& kept, int stage, int 
 
 }  // namespace
 
+void KeepInputs(const TensorProgram& program, const std::vector<double>& reads, int threads,
+                Kept& kept) {
+  int64_t left = kMostOfInputs;
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    const int64_t elements = program.inputs[i]->elements;
+    const Buffer& input = *program.inputs[i];
+    if (reads[i] < kOften * static_cast<double>(elements)) continue;
+    if (elements > left || input.dtype == DType::kFloat64 || input.index_extent > kMostWhole) {
+      continue;
+    }
+    left -= elements;
+    std::vector<float> values(static_cast<size_t>(elements));
+    ForChunks(elements, kChunk, threads, [&] {
+      return [&](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; ++at) {
+          values[at] = static_cast<float>(kept.Input(static_cast<int>(i), at).value);
+        }
+      };
+    });
+    kept.KeepInput(static_cast<int>(i), std::move(values));
+  }
+}
+
 void KeepStages(const TensorProgram& program, const std::set<int>& stages,
                 const std::set<int>& in_one_pass, int threads, Kept& kept) {
-  KeepInputs(program, threads, kept);
   int64_t left = kMostOfStages;
   std::set<int> all = stages;
   all.insert(in_one_pass.begin(), in_one_pass.end());

@@ -8,6 +8,9 @@
 namespace heddle::search_space {
 namespace {
 
+// Instructions, those of all readers of an element, that take no longer than to remember it.
+constexpr double kFewOperations = 64;
+
 // How many elements a term is evaluated for, where its place is known.
 int64_t ElementsOfTerm(const Stage& stage, const PlacedTerms& placed) {
   int64_t elements = 1;
@@ -20,23 +23,35 @@ int64_t ElementsOfTerm(const Stage& stage, const PlacedTerms& placed) {
 }  // namespace
 
 std::vector<StageCost> CostsOf(const TensorProgram& program) {
-  std::vector<StageCost> costs;
-  for (const Stage& stage : program.stages) {
-    bool reads_stages = false;
+  const size_t stages = program.stages.size();
+  std::vector<StageCost> costs(stages);
+  // How often an element of each stage is read, by all of what each reads.
+  std::vector<double> times(stages);
+  std::vector<std::vector<size_t>> reads(stages);
+  for (size_t s = 0; s < stages; ++s) {
+    const Stage& stage = program.stages[s];
+    const double terms = static_cast<double>(ExtentOf(stage.reduce_axes));
     Visit(stage.body, [&](const Expr& e) {
       const Stage* read = e->op == Op::kLoad ? program.FindStage(e->buffer.get()) : nullptr;
       if (read == nullptr) return;
-      reads_stages = true;
-      costs[static_cast<size_t>(read - program.stages.data())].is_read = true;
+      reads[s].push_back(static_cast<size_t>(read - program.stages.data()));
+      times[reads[s].back()] += terms * static_cast<double>(stage.tensor->elements) /
+                                static_cast<double>(read->tensor->elements);
     });
-    const auto terms = static_cast<double>(ExtentOf(stage.reduce_axes));
-    const double operations = static_cast<double>(StageProgram(program, stage).size()) * terms;
+    costs[s].operations = static_cast<double>(StageProgram(program, stage).size()) * terms;
     const std::optional<PlacedTerms> placed = PlacedTermsOf(program, stage);
     const int64_t elements = placed ? ElementsOfTerm(stage, *placed) : stage.tensor->elements;
-    costs.push_back({.operations = operations,
-                     .operations_of_all = operations * static_cast<double>(elements),
-                     .is_remembered = stage.is_reduction() || reads_stages,
-                     .is_placed = placed.has_value()});
+    costs[s].operations_of_all = costs[s].operations * static_cast<double>(elements);
+    costs[s].is_placed = placed.has_value();
+  }
+  std::vector<double> again(stages);  // instructions of an element that is read once more
+  for (size_t s = 0; s < stages; ++s) {
+    again[s] = costs[s].operations;
+    for (size_t read : reads[s]) again[s] += again[read];
+    costs[s].is_read = times[s] > 0;
+    costs[s].is_remembered =
+        program.stages[s].is_reduction() || times[s] * again[s] > kFewOperations;
+    if (costs[s].is_remembered) again[s] = 0;
   }
   return costs;
 }
@@ -53,12 +68,12 @@ double Kept::Made(int input, int64_t offset) const {
 }
 
 Scalar Kept::Input(int input, int64_t offset) const {
-  const std::vector<double>& kept = inputs_[static_cast<size_t>(input)];
-  return Exact(kept.empty() ? Made(input, offset) : kept[static_cast<size_t>(offset)]);
+  const float* const kept = WholeInput(input);
+  return Exact(kept == nullptr ? Made(input, offset) : static_cast<double>(kept[offset]));
 }
 
-const double* Kept::WholeInput(int input) const {
-  const std::vector<double>& kept = inputs_[static_cast<size_t>(input)];
+const float* Kept::WholeInput(int input) const {
+  const std::vector<float>& kept = inputs_[static_cast<size_t>(input)];
   return kept.empty() ? nullptr : kept.data();
 }
 

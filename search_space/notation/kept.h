@@ -21,7 +21,7 @@ using InputElement = std::function<double(int input, int64_t offset)>;
 struct StageCost {
   double operations = 0;         // instructions of an element, without those of what it reads
   double operations_of_all = 0;  // the same of all elements, where they are computed together
-  bool is_remembered = false;    // does an element take more than an expression of inputs?
+  bool is_remembered = false;    // does it take longer to evaluate an element again?
   bool is_read = false;          // by another stage
   bool is_placed = false;        // do its terms name their places (placed_terms.h)?
 };
@@ -53,11 +53,12 @@ class Kept {
 
   const std::vector<StageCost>& costs() const { return costs_; }
 
-  void KeepInput(int input, std::vector<double> values) { inputs_[input] = std::move(values); }
+  // Of a type whose values float32 has, all.
+  void KeepInput(int input, std::vector<float> values) { inputs_[input] = std::move(values); }
   void KeepStage(int stage, StageValues values) { stages_[stage] = std::move(values); }
 
   Scalar Input(int input, int64_t offset) const;
-  const double* WholeInput(int input) const;
+  const float* WholeInput(int input) const;
   bool HasStage(int stage) const { return stages_[stage].elements() > 0; }
   Scalar Stage(int stage, int64_t offset) const { return stages_[stage].At(offset); }
 
@@ -67,7 +68,7 @@ class Kept {
   const TensorProgram& program_;
   const InputElement& input_;
   const std::vector<StageCost> costs_;
-  std::vector<std::vector<double>> inputs_;  // those that are kept, whole
+  std::vector<std::vector<float>> inputs_;  // those that are kept, whole
   std::vector<StageValues> stages_;
 };
 

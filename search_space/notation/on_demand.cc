@@ -13,21 +13,40 @@ constexpr int64_t kLeastOfPart = 1024, kMostParts = 64;
 
 }  // namespace
 
-OnDemand::OnDemand(const TensorProgram& program, const Kept& kept, bool turned)
+OnDemand::OnDemand(const TensorProgram& program, const Kept& kept, bool turned,
+                   const OnDemand* base)
     : program_(program),
       kept_(kept),
+      base_(base),
       evaluator_(program, *this, turned),
       memory_(program.stages.size()) {}
 
 Scalar OnDemand::Computed(int stage, int64_t offset) {
   if (!kept_.costs()[stage].is_remembered) return evaluator_.Element(stage, offset);
   if (kept_.HasStage(stage)) return kept_.Stage(stage, offset);
-  const auto known = memory_[stage].find(offset);
-  if (known != memory_[stage].end()) return known->second;
+  if (const Scalar* known = Known(stage, offset); known != nullptr) return *known;
   const Scalar value = Once(stage, offset);
   memory_[stage].emplace(offset, value);
   ++remembered_;
   return value;
+}
+
+void OnDemand::Intermediates(int stage, int64_t offset, int64_t step, int count, Scalar* values) {
+  const bool is_kept = kept_.costs()[stage].is_remembered && kept_.HasStage(stage);
+  for (int i = 0; i < count; ++i, offset += step) {
+    values[i] = is_kept ? kept_.Stage(stage, offset) : Computed(stage, offset);
+  }
+  const DType type = program_.stages[stage].tensor->dtype;
+  if (!IsNarrow(type)) return;
+  for (int i = 0; i < count; ++i) values[i] = Converted(type, values[i]);
+}
+
+const Scalar* OnDemand::Known(int stage, int64_t offset) const {
+  for (const OnDemand* source = this; source != nullptr; source = source->base_) {
+    const auto known = source->memory_[stage].find(offset);
+    if (known != source->memory_[stage].end()) return &known->second;
+  }
+  return nullptr;
 }
 
 Scalar OnDemand::Once(int stage, int64_t offset) {
@@ -74,15 +93,15 @@ OnDemand::Terms OnDemand::PartOf(int stage, size_t number) const {
 Scalar OnDemand::Forgetful(int stage, int64_t offset, Terms terms) {
   Scalar total = evaluator_.Part(stage, offset, terms.begin, terms.begin + 1);
   for (int64_t term = terms.begin + 1; term < terms.end; ++term) {
-    ForgetIfMuch();
+    ForgetIfMuch(kMostOfEach);
     total = Combined(program_.stages[stage].combiner, total,
                      evaluator_.Part(stage, offset, term, term + 1));
   }
   return total;
 }
 
-void OnDemand::ForgetIfMuch() {
-  if (remembered_ < kMostRemembered) return;
+void OnDemand::ForgetIfMuch(size_t most) {
+  if (remembered_ < most) return;
   for (auto& elements : memory_) elements.clear();
   remembered_ = 0;
 }

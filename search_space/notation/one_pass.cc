@@ -87,7 +87,7 @@ bool OnePass::Evaluate(OnDemand& source, int64_t begin, int64_t end,
     FindOffsets(source, begin, count, offsets.data());
     for (int i = 0; i < count; ++i, ++begin) {
       if (offsets[i] < 0) continue;
-      source.ForgetIfMuch();
+      source.ForgetIfMuch(kMostOfEach);
       found.push_back({offsets[i], source.Term(stage_, offsets[i], begin / own_elements_)});
     }
   }

@@ -21,7 +21,9 @@ class WholeTensors : public Source {
   Scalar Input(int input, int64_t offset) override {
     return Exact(InMemory(program_.inputs[input]->dtype, inputs_[input][offset]));
   }
-  Scalar Intermediate(int stage, int64_t offset) override { return Exact(stages_[stage][offset]); }
+  void Intermediates(int stage, int64_t offset, int64_t step, int count, Scalar* values) override {
+    for (int i = 0; i < count; ++i) values[i] = Exact(stages_[stage][offset + i * step]);
+  }
 
  private:
   const TensorProgram& program_;

@@ -346,25 +346,24 @@ class StageCompiler {
 
 StageProgram::StageProgram(const TensorProgram& program, const Stage& stage) {
   const StageCompiler compiled(program, stage, *this);
-  FindProduct();
+  FindFactors();
 }
 
-void StageProgram::FindProduct() {
-  Product product{};
-  size_t found = 0;
+void StageProgram::FindFactors() {
+  std::vector<Factor> factors;
+  size_t apart = 0;  // factors that are not multiplied yet
   for (const Instruction& i : code_) {
-    if (i.code == Code::kLoadAffine && i.tensor.is_input && found < 2) {
-      product.inputs[found] = i.tensor.index;
-      product.offsets[found++] = affines_[static_cast<size_t>(i.target)];
-    } else if (i.code == Code::kValues && i.op == Op::kCast && !IsNarrow(i.type)) {
-      continue;
-    } else if (i.code == Code::kValues && i.op == Op::kMul && &i == &code_.back() && found == 2) {
-      product_ = std::move(product);
-      return;
-    } else {
+    if (i.code == Code::kLoadAffine) {
+      factors.push_back({i.tensor, affines_[static_cast<size_t>(i.target)]});
+      ++apart;
+    } else if (i.code == Code::kValues && i.op == Op::kMul) {
+      --apart;
+    } else if (i.code != Code::kValues || i.op != Op::kCast || IsNarrow(i.type)) {
       return;
     }
+    if (apart > 2 || (apart == 2 && factors.size() > 2 && i.code != Code::kLoadAffine)) return;
   }
+  if (apart == 1 && factors.size() > 1) factors_ = std::move(factors);
 }
 
 }  // namespace heddle::search_space

@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -73,15 +72,17 @@ class StageProgram {
       return 0;
     }
   };
-  // The product of an element of each of two inputs, converted to wider types or not at all: what
-  // most terms are that there are many of.
-  struct Product {
-    std::array<int, 2> inputs{};
-    std::array<Affine, 2> offsets;
+  // An element of a tensor.
+  struct Factor {
+    TensorId tensor;
+    Affine offset;
   };
 
   int64_t size() const { return static_cast<int64_t>(code_.size()); }
-  const std::optional<Product>& product() const { return product_; }
+  // Two elements or more whose product, taken from left to right, the body is, converted to wider
+  // types or not at all: what most terms are that there are many of. Empty where it is something
+  // else.
+  const std::vector<Factor>& factors() const { return factors_; }
   size_t stack_depth() const { return depth_; }
 
   // Evaluates the body for `count` values of one axis, up to kLanes, from that in `axes` on: the
@@ -117,7 +118,7 @@ class StageProgram {
     TensorId tensor{true, 0};
     double number = 0;
   };
-  void FindProduct();
+  void FindFactors();
   static int64_t OfIntegers(Op op, int64_t a, int64_t b);
   static bool Compare(Op op, double a, double b);
   static int64_t Compared(Op op, const Scalar& a, const Scalar& b, bool turned, bool& uncertain) {
@@ -133,7 +134,7 @@ class StageProgram {
   std::vector<Instruction> code_;
   std::vector<Affine> affines_;
   size_t depth_ = 0;
-  std::optional<Product> product_;
+  std::vector<Factor> factors_;
 };
 
 template <typename Loader>

@@ -84,7 +84,7 @@ class Need {
     for (size_t d = 0; d < output.axes.size(); ++d) {
       if ((along >> d & 1) == 0) continue;
       const auto extent = static_cast<double>(output.axes[d]->extent);
-      places_[output.axes[d].get()] = extent;
+      places_[output.axes[d].get()] = {extent, output.axes[d].get()};
       points_ *= extent;
     }
     elements_[static_cast<size_t>(&output - program.stages.data())] = points_;
@@ -93,17 +93,27 @@ class Need {
     for (size_t s = program.stages.size(); s-- > 0;) {
       if (elements_[s] == 0) continue;
       const Stage& stage = program.stages[s];
-      elements_[s] = std::min(elements_[s], static_cast<double>(stage.tensor->elements));
+      double everywhere = 1;
+      for (const Var& axis : stage.axes) everywhere *= PlacesOf(axis.get()).count;
+      elements_[s] = std::min(elements_[s], everywhere);
       operations_ += elements_[s] * costs[s].operations;
       if (costs[s].is_remembered) remembered_ += elements_[s];
       for (const Var& axis : stage.reduce_axes) {
-        places_[axis.get()] = static_cast<double>(axis->extent);
+        places_[axis.get()] = {static_cast<double>(axis->extent), axis.get()};
       }
-      Visit(stage.body, [&](const Expr& e) {
-        const Stage* read = e->op == Op::kLoad ? program.FindStage(e->buffer.get()) : nullptr;
-        if (read == nullptr) return;
-        elements_[static_cast<size_t>(read - program.stages.data())] += Of(e, *read);
+      std::vector<Expr> loads;
+      VisitDistinct(stage.body, [&](const Expr& e) {
+        const bool is_known =
+            e->op != Op::kLoad || std::any_of(loads.begin(), loads.end(), [&](const Expr& other) {
+              return StructurallyEqual(e, other);
+            });
+        if (!is_known) loads.push_back(e);
       });
+      for (const Expr& load : loads) {
+        const Stage* read = program.FindStage(load->buffer.get());
+        if (read == nullptr) continue;
+        elements_[static_cast<size_t>(read - program.stages.data())] += Of(load, *read);
+      }
     }
   }
 
@@ -113,6 +123,12 @@ class Need {
   double elements(size_t stage) const { return elements_[stage]; }
 
  private:
+  // Of an axis, so many. Those of one origin, an axis of the output or of a reduction, are the same
+  // whoever reads them; others may read other places.
+  struct Places {
+    double count;
+    const Variable* origin;
+  };
   // Elements that a load reads in all, at most.
   double Of(const Expr& load, const Stage& read) {
     double count = 1;
@@ -122,22 +138,28 @@ class Need {
         if (e->op == Op::kVar) axes.insert(e->var.get());
       });
       double along = 1;
-      for (const Variable* axis : axes) along *= PlacesOf(axis);
-      along = std::min(along, static_cast<double>(read.axes[d]->extent));
-      // Others may read other places.
+      for (const Variable* axis : axes) along *= PlacesOf(axis).count;
       const auto extent = static_cast<double>(read.axes[d]->extent);
-      const auto [known, is_first] = places_.emplace(read.axes[d].get(), along);
-      if (!is_first) known->second = std::min(extent, known->second + along);
+      along = std::min(along, extent);
+      const bool is_axis = load->args[d]->op == Op::kVar;
+      const Variable* origin = is_axis ? PlacesOf(load->args[d]->var.get()).origin : nullptr;
+      const auto [known, is_first] = places_.emplace(read.axes[d].get(), Places{along, origin});
+      Places& all = known->second;
+      if (!is_first && origin != nullptr && origin == all.origin) {
+        all.count = std::max(all.count, along);
+      } else if (!is_first) {
+        all = {std::min(extent, all.count + along), nullptr};
+      }
       count *= along;
     }
     return count;
   }
-  double PlacesOf(const Variable* axis) const {
+  Places PlacesOf(const Variable* axis) const {
     const auto found = places_.find(axis);
-    return found == places_.end() ? 1 : found->second;
+    return found == places_.end() ? Places{1, axis} : found->second;
   }
 
-  std::map<const Variable*, double> places_;  // along axes of stages
+  std::map<const Variable*, Places> places_;  // along axes of stages
   std::vector<double> elements_;              // of stages
   double points_ = 1, operations_ = 0, remembered_ = 0;
 };
@@ -254,7 +276,7 @@ std::set<int> NeededWhole(const TensorProgram& program, const Need& need) {
   std::set<int> stages;
   if (need.operations() < kWorthStages ||
       (kFewestPoints * need.operations() < OperationsOfAll(program) &&
-       need.remembered() <= static_cast<double>(kMostRemembered) / 2)) {
+       need.remembered() <= static_cast<double>(kMostRemembered))) {
     return stages;
   }
   const std::vector<StageCost> costs = CostsOf(program);
@@ -282,6 +304,32 @@ std::set<int> WorthOnePass(const TensorProgram& program, const Need& need, int64
   return stages;
 }
 
+// How many elements of inputs are read where all of `stages` are computed first, and then sixteen
+// points of each output that takes long.
+std::vector<double> ReadsOf(const TensorProgram& program, const std::set<int>& stages,
+                            const std::vector<Need>& needs) {
+  std::vector<double> reads(program.inputs.size());
+  const std::vector<StageCost> costs = CostsOf(program);
+  for (size_t s = 0; s < program.stages.size(); ++s) {
+    const Stage& stage = program.stages[s];
+    double elements = 0;
+    if (stages.contains(static_cast<int>(s))) {
+      elements = costs[s].operations_of_all / costs[s].operations;
+    } else {
+      for (const Need& need : needs) {
+        if (need.operations() >= kWorthStages) elements += kFewestPoints * need.elements(s);
+      }
+    }
+    elements *= static_cast<double>(ExtentOf(stage.reduce_axes));
+    VisitDistinct(stage.body, [&](const Expr& e) {
+      for (size_t i = 0; e->op == Op::kLoad && i < reads.size(); ++i) {
+        if (program.inputs[i] == e->buffer) reads[i] += elements;
+      }
+    });
+  }
+  return reads;
+}
+
 // Evaluates points of one output.
 class Sampler {
  public:
@@ -290,41 +338,55 @@ class Sampler {
 
   // Sixteen of the first clusters, and of the others as many as are affordable.
   std::vector<SamplePoint> Run(std::vector<Cluster> clusters, int64_t max_operations) const {
-    std::set<size_t> begin;
-    const Cluster first = TakeFirst(clusters, begin);
-    // The first points tell what others cost. Where that is much, each of the next knows what those
-    // that begin a cluster have computed and no more, whatever threads there are; and instructions
-    // are counted, not time: so the choice of points is reproducible.
-    OnDemand known(program_, kept_);
+    const std::vector<Cluster> first = TakeFirst(clusters);
+    // The first points tell what others cost. Where that is much, each of the next knows what that
+    // has computed which begins its cluster and no more, whatever threads there are; and
+    // instructions are counted, not time: so the choice of points is reproducible.
     std::vector<SamplePoint> all(first.size());
-    std::vector<size_t> next_ones;
-    int64_t alone = 0;
-    for (size_t p = 0; p < first.size(); ++p) {
-      if (!begin.contains(p)) {
-        next_ones.push_back(p);
-        continue;
-      }
-      const int64_t before = known.operations();
-      all[p] = Evaluate(known, first[p]);
-      alone = std::max(alone, known.operations() - before);
+    std::vector<std::unique_ptr<OnDemand>> known(first.size());
+    const auto begin = [&](size_t c, const OnDemand* base) {
+      known[c] = std::make_unique<OnDemand>(program_, kept_, false, base);
+      all[c] = Evaluate(*known[c], first[c].front());
+    };
+    begin(0, nullptr);
+    InParallel(first.size() - 1, threads_, [&](std::atomic<size_t>& next) {
+      for (size_t c = ++next; c < first.size(); c = ++next) begin(c, known[0].get());
+    });
+    int64_t alone = 0, begun = 0;
+    for (const auto& source : known) {
+      alone = std::max(alone, source->operations());
+      begun += source->operations();
     }
-    const int64_t begun = known.operations();
+    struct Next {
+      OnDemand* known;
+      int64_t offset;
+    };
+    std::vector<Next> next_ones;
+    for (size_t c = 0; c < first.size(); ++c) {
+      for (size_t p = 1; p < first[c].size(); ++p) {
+        next_ones.push_back({known[c].get(), first[c][p]});
+      }
+    }
+    const size_t begins = all.size();
+    all.resize(begins + next_ones.size());
     int64_t others = 0;
     if (alone < kWorthThreads) {
-      for (size_t p : next_ones) all[p] = Evaluate(known, first[p]);
-      others = known.operations() - begun;
+      for (size_t i = 0; i < next_ones.size(); ++i) {
+        all[begins + i] = Evaluate(*next_ones[i].known, next_ones[i].offset);
+      }
+      for (const auto& source : known) others += source->operations();
+      others -= begun;
     } else {
       std::vector<std::unique_ptr<OnDemand>> sources(next_ones.size());
       InParallel(next_ones.size(), threads_, [&](std::atomic<size_t>& next) {
         for (size_t i = next++; i < next_ones.size(); i = next++) {
-          sources[i] = std::make_unique<OnDemand>(program_, kept_);
-          sources[i]->Remember(known);
-          all[next_ones[i]] = Evaluate(*sources[i], first[next_ones[i]]);
+          sources[i] = std::make_unique<OnDemand>(program_, kept_, false, next_ones[i].known);
+          all[begins + i] = Evaluate(*sources[i], next_ones[i].offset);
         }
       });
-      for (const auto& source : sources) {
-        others += source->operations();
-        known.Remember(*source);
+      for (size_t i = 0; i < sources.size(); ++i) {
+        others += sources[i]->operations();
+        next_ones[i].known->Remember(*sources[i]);
       }
     }
 
@@ -339,7 +401,7 @@ class Sampler {
     std::vector<std::vector<SamplePoint>> results(affordable);
     InParallel(affordable, threads_, [&](std::atomic<size_t>& next) {
       OnDemand source(program_, kept_);
-      source.Remember(known);
+      for (const auto& each : known) source.Remember(*each);
       for (size_t c = next++; c < affordable; c = next++) {
         source.ForgetIfMuch();
         for (const int64_t offset : clusters[c]) results[c].push_back(Evaluate(source, offset));
@@ -369,19 +431,20 @@ class Sampler {
  private:
   // Takes sixteen points out of `clusters`: of those of the first element, of the last one and of
   // one between, as elements at the ends may be sums of fewer terms than all others; where these
-  // have not as many, of others, too. `begin` tells which are the first of these three.
-  static Cluster TakeFirst(std::vector<Cluster>& clusters, std::set<size_t>& begin) {
+  // have not as many, of others, too.
+  static std::vector<Cluster> TakeFirst(std::vector<Cluster>& clusters) {
     std::vector<size_t> order = {0, IndexOfLast(clusters), clusters.size() / 2};
     const size_t ends = order.size();
     for (size_t c = 0; c < clusters.size(); ++c) order.push_back(c);
-    Cluster first;
-    for (size_t at = 0; at < order.size() && first.size() < kFewestPoints; ++at) {
+    std::vector<Cluster> first;
+    size_t left = kFewestPoints;
+    for (size_t at = 0; at < order.size() && left > 0; ++at) {
       Cluster& cluster = clusters[order[at]];
-      const size_t left = kFewestPoints - first.size();
       const size_t share = at < ends ? (left + ends - at - 1) / (ends - at) : left;
       const auto end = cluster.begin() + static_cast<int64_t>(std::min(cluster.size(), share));
-      if (at < ends && end != cluster.begin()) begin.insert(first.size());
-      first.insert(first.end(), cluster.begin(), end);
+      if (end == cluster.begin()) continue;
+      left -= static_cast<size_t>(end - cluster.begin());
+      first.emplace_back(cluster.begin(), end);
       cluster.erase(cluster.begin(), end);
     }
     return first;
@@ -418,17 +481,19 @@ std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
                                          int threads) {
   int64_t outputs = 0;
   std::set<int> whole, in_one_pass;
+  std::vector<Need> needs;
   for (const Stage& stage : program.stages) {
     if (!stage.is_output) continue;
     ++outputs;
-    const Need need(program, stage);
+    const Need& need = needs.emplace_back(program, stage);
     whole.merge(NeededWhole(program, need));
     in_one_pass.merge(WorthOnePass(program, need, std::min(count, stage.tensor->elements)));
   }
+  std::set<int> all = whole;
+  all.insert(in_one_pass.begin(), in_one_pass.end());
   Kept kept(program, input);
-  if (!whole.empty() || !in_one_pass.empty()) {
-    KeepStages(program, whole, in_one_pass, threads, kept);
-  }
+  KeepInputs(program, ReadsOf(program, all, needs), threads, kept);
+  if (!all.empty()) KeepStages(program, whole, in_one_pass, threads, kept);
   Random random(seed);
   std::vector<SamplePoint> points;
   int output = 0;

@@ -1,10 +1,16 @@
 #include "search_space/notation/stage_evaluator.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <experimental/simd>
+#include <type_traits>
+#include <utility>
 
 namespace heddle::search_space {
 namespace {
+
+namespace simd = std::experimental;
 
 // Combined one after the other; nearly all are sums.
 Scalar CombinedWith(Combiner combiner, Scalar total, const Scalar* values, int count) {
@@ -36,6 +42,41 @@ void ToNextTerm(const Stage& stage, std::vector<int64_t>& axes) {
   }
 }
 
+// Sums of every so many-th term: one would have each term wait for the one before.
+constexpr int kSums = 8;
+using Sums = simd::fixed_size_simd<double, kSums>;
+
+using Neighbours = std::integral_constant<int64_t, 1>;
+
+// Elements that are so many apart.
+template <typename Step>
+[[gnu::always_inline]] inline Sums ElementsOf(const float* first, Step step) {
+  if constexpr (std::is_same_v<Step, Neighbours>) {
+    return Sums(first, simd::element_aligned);
+  } else {
+    return Sums([=](int64_t i) { return static_cast<double>(first[i * step]); });
+  }
+}
+
+// Adds products of inputs' elements.
+template <typename StepA, typename StepB>
+void AddInputs(const float* a, StepA a_step, const float* b, StepB b_step, int64_t count,
+               Scalar& total) {
+  Sums values = -0.0, magnitudes = 0;  // to the first the first terms are added without a change
+  for (; count >= kSums; count -= kSums, a += kSums * a_step, b += kSums * b_step) {
+    const Sums terms = ElementsOf(a, a_step) * ElementsOf(b, b_step);
+    values += terms;
+    magnitudes += abs(terms);
+  }
+  total.value += reduce(values);
+  total.magnitude += reduce(magnitudes);
+  for (; count > 0; --count, a += a_step, b += b_step) {
+    const double term = static_cast<double>(*a) * static_cast<double>(*b);
+    total.value += term;
+    total.magnitude += std::abs(term);
+  }
+}
+
 }  // namespace
 
 StageEvaluator::StageEvaluator(const TensorProgram& program, Source& source, bool turned)
@@ -62,7 +103,7 @@ Scalar StageEvaluator::Part(int index, int64_t offset, int64_t begin, int64_t en
   Frame& frame = frames_[index];
   SetAxes(stage.axes, offset, frame.axes.data());
   SetAxes(stage.reduce_axes, begin, frame.axes.data() + stage.axes.size());
-  if (stage.combiner == Combiner::kSum && frame.program.product().has_value()) {
+  if (stage.combiner == Combiner::kSum && !frame.program.factors().empty()) {
     return SumOfProducts(stage, frame, end - begin);
   }
   Run(frame, 1);
@@ -98,38 +139,61 @@ void StageEvaluator::Elements(int stage, int64_t offset, int count, Scalar* elem
   }
 }
 
-// The same as term by term: of all that a sample costs most is this.
+// The same as term by term, but for the order in which inputs' products are added: of all that a
+// sample costs most is this.
 Scalar StageEvaluator::SumOfProducts(const Stage& stage, Frame& frame, int64_t terms) {
-  const StageProgram::Product& product = *frame.program.product();
-  const auto inner = static_cast<int>(frame.axes.size()) - 1;
-  const int64_t steps[] = {product.offsets[0].FactorOf(inner), product.offsets[1].FactorOf(inner)};
   operations_ += frame.program.size() * terms;
-  const double* const wholes[] = {source_.WholeInput(product.inputs[0]),
-                                  source_.WholeInput(product.inputs[1])};
   Scalar total{-0.0, 0};  // to which the first term is added without a change
-  const auto add = [&](double term) {
-    total.value += term;
-    total.magnitude += std::abs(term);
-  };
   while (terms > 0) {
     int64_t& at = frame.axes.back();
     const int64_t run = std::min(terms, stage.reduce_axes.back()->extent - at);
-    int64_t a = product.offsets[0].At(frame.axes.data()),
-            b = product.offsets[1].At(frame.axes.data());
-    if (wholes[0] != nullptr && wholes[1] != nullptr) {
-      for (int64_t i = 0; i < run; ++i, a += steps[0], b += steps[1]) {
-        add(wholes[0][a] * wholes[1][b]);
-      }
-    } else {
-      for (int64_t i = 0; i < run; ++i, a += steps[0], b += steps[1]) {
-        add(source_.Input(product.inputs[0], a).value * source_.Input(product.inputs[1], b).value);
-      }
-    }
+    AddProducts(frame, run, total);
     terms -= run;
     at += run - 1;
     ToNextTerm(stage, frame.axes);
   }
   return total;
+}
+
+// Of so many terms along the last axis.
+void StageEvaluator::AddProducts(Frame& frame, int64_t count, Scalar& total) {
+  const std::vector<StageProgram::Factor>& factors = frame.program.factors();
+  const auto inner = static_cast<int>(frame.axes.size()) - 1;
+  const auto place_of = [&](const StageProgram::Factor& factor) {
+    return std::pair(factor.offset.At(frame.axes.data()), factor.offset.FactorOf(inner));
+  };
+  const auto whole = [this](const TensorId& tensor) {
+    return tensor.is_input ? source_.WholeInput(tensor.index) : nullptr;
+  };
+  if (factors.size() == 2 && whole(factors[0].tensor) && whole(factors[1].tensor)) {
+    const auto [a_at, a_step] = place_of(factors[0]);
+    const auto [b_at, b_step] = place_of(factors[1]);
+    const float* a = whole(factors[0].tensor) + a_at;
+    const float* b = whole(factors[1].tensor) + b_at;
+    a_step == 1 && b_step == 1 ? AddInputs(a, Neighbours{}, b, Neighbours{}, count, total)
+                               : AddInputs(a, a_step, b, b_step, count, total);
+    return;
+  }
+  // Evaluating a factor may lead to this stage no more, so that the frame's memory is free.
+  Scalar* const terms = frame.values.data();
+  std::array<Scalar, StageProgram::kLanes> elements;
+  for (int64_t done = 0; done < count; done += StageProgram::kLanes) {
+    const auto lanes = static_cast<int>(std::min<int64_t>(count - done, StageProgram::kLanes));
+    for (size_t f = 0; f < factors.size(); ++f) {
+      const auto [at, step] = place_of(factors[f]);
+      Scalar* const to = f == 0 ? terms : elements.data();
+      Load(factors[f].tensor, at + done * step, step, lanes, to);
+      if (f == 0) continue;
+      for (int lane = 0; lane < lanes; ++lane) {
+        Scalar& term = terms[lane];
+        const Scalar& element = elements[static_cast<size_t>(lane)];
+        term.value *= element.value;
+        term.magnitude *= element.magnitude;
+        term.uncertain |= element.uncertain;
+      }
+    }
+    total = CombinedWith(Combiner::kSum, total, terms, lanes);
+  }
 }
 
 bool StageEvaluator::Run(Frame& frame, int count) {
@@ -146,11 +210,13 @@ bool StageEvaluator::Run(Frame& frame, int count) {
 
 void StageEvaluator::Load(const TensorId& tensor, int64_t offset, int64_t step, int count,
                           Scalar* values) {
-  const double* const whole = tensor.is_input ? source_.WholeInput(tensor.index) : nullptr;
+  if (!tensor.is_input) {
+    source_.Intermediates(tensor.index, offset, step, count, values);
+    return;
+  }
+  const float* const whole = source_.WholeInput(tensor.index);
   for (int lane = 0; lane < count; ++lane, offset += step) {
-    values[lane] = whole != nullptr  ? Exact(whole[offset])
-                   : tensor.is_input ? source_.Input(tensor.index, offset)
-                                     : source_.Intermediate(tensor.index, offset);
+    values[lane] = whole != nullptr ? Exact(whole[offset]) : source_.Input(tensor.index, offset);
   }
 }
 

@@ -22,8 +22,10 @@ class Source {
   virtual ~Source() = default;
   virtual Scalar Input(int input, int64_t offset) = 0;
   // All elements of an input, where they are kept.
-  virtual const double* WholeInput(int /*input*/) const { return nullptr; }
-  virtual Scalar Intermediate(int stage, int64_t offset) = 0;
+  virtual const float* WholeInput(int /*input*/) const { return nullptr; }
+  // `count` elements of a stage that lie `step` apart from `offset` on.
+  virtual void Intermediates(int stage, int64_t offset, int64_t step, int count,
+                             Scalar* values) = 0;
 };
 
 // Every stage has its own working memory: a stage never evaluates itself, so that recursion from
@@ -56,6 +58,7 @@ class StageEvaluator {
     std::vector<int64_t> integers;
   };
   Scalar SumOfProducts(const Stage& stage, Frame& frame, int64_t terms);
+  void AddProducts(Frame& frame, int64_t count, Scalar& total);
   // The values of `count` terms in frame.values, false as StageProgram::Run.
   bool Run(Frame& frame, int count);
   void Load(const TensorId& tensor, int64_t offset, int64_t step, int count, Scalar* values);

@@ -53,7 +53,9 @@ double RoundToNarrow(DType type, double value) {
   return std::abs(rounded) >= std::ldexp(1, f.most + 1) ? std::copysign(INFINITY, value) : rounded;
 }
 
-double UnitRoundoff(DType type) { return std::ldexp(1, -FormatOf(type).digits); }
+double UnitRoundoff(DType type) {
+  return 1 / static_cast<double>(uint64_t{1} << FormatOf(type).digits);
+}
 
 uint16_t HalfBits(DType type, double value) {
   if (std::isnan(value)) return kQuietNan;

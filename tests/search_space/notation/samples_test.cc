@@ -68,24 +68,75 @@ TEST(EvaluateSamples, MagnitudeIsTheSumOfAbsoluteProducts) {
   }
 }
 
-// Sums of products of two inputs have a loop of their own; multiplied by 1 they are summed up as
+// Sums of products of elements have a loop of their own; multiplied by 1 they are summed up as
 // others are.
 TEST(EvaluateSamples, ProductsAreSummedUpAsOthersAre) {
-  const auto sampled = [](const std::string& times) {
+  const auto sampled = [](const std::string& product, const std::string& times) {
     const auto op = ParseOperators(
-        "op f(n) { in A[n, 3, 2 * n], B[5, 3, n]: float32 "
-        "out Y[i: n, j: 5] = sum(r: n, c: 3) A[i, c, 2 * r] * B[j, c, r]" +
-        times + " }");
+        "op f(n) { in A[n, 3, 2 * n], B[5, 3, n]: float32, I[n]: index(n) "
+        "S[i: n, c: 3, r: n] = A[i, c, 2 * r] * 0.3  T[i: n, c: 3, r: n]: float32 = sum(q: 2) "
+        "A[i, c, r + q] out Y[i: n, j: 5] = sum(c: 3, r: n) " +
+        product + times + "  out Z[i: n] = S[i, 0, 0] + T[i, 0, 0] + A[I[i], 0, 0] }");
     EXPECT_TRUE(op.ok()) << op.status();
     return Sample(*op->front().Instantiate({{"n", 70}}, DType::kBFloat16), 100, 1 << 30);
   };
-  const std::vector<SamplePoint> products = sampled(""), others = sampled(" * 1");
-  ASSERT_EQ(products.size(), others.size());
-  for (size_t p = 0; p < products.size(); ++p) {
-    EXPECT_EQ(products[p].offset, others[p].offset);
-    EXPECT_EQ(products[p].value, others[p].value);
-    EXPECT_EQ(products[p].magnitude, others[p].magnitude);
+  for (const char* product :
+       {"A[i, c, 2 * r] * B[j, c, r]", "S[i, c, r] * B[j, c, r]", "B[j, c, r] * T[i, c, r]",
+        "S[i, c, r] * T[i, c, r] * B[j, c, r]", "S[i, c, r] * (T[i, c, r] * B[j, c, r])",
+        "A[I[i], c, r] * B[j, c, r]"}) {
+    SCOPED_TRACE(product);
+    const std::vector<SamplePoint> products = sampled(product, ""),
+                                   others = sampled(product, " * 1");
+    ASSERT_EQ(products.size(), others.size());
+    for (size_t p = 0; p < products.size(); ++p) {
+      EXPECT_EQ(products[p].offset, others[p].offset);
+      EXPECT_EQ(products[p].value, others[p].value);
+      EXPECT_EQ(products[p].magnitude, others[p].magnitude);
+    }
   }
+}
+
+// What most samples read is made once, and products of it are added up several at a time.
+TEST(EvaluateSamples, InputsThatAreReadOftenAreMadeOnce) {
+  constexpr int64_t kM = 20, kN = 300, kK = 20003;
+  for (const bool transposed : {false, true}) {
+    const TensorProgram program =
+        Own(std::string("op f(m, n, k) { in X[m, k], W[") + (transposed ? "k, n" : "n, k") +
+                "]  L[i: m, j: n] = sum(r: k) X[i, r] * W[" + (transposed ? "r, j" : "j, r") +
+                "]  A[i: m] = max(j: n) L[i, j]  out Y[i: m, j: n] = L[i, j] - A[i] }",
+            "m=20,n=300,k=20003");
+    std::atomic<int64_t> reads{0};
+    const auto input = [&](int tensor, int64_t offset) {
+      ++reads;
+      return Pattern(tensor, offset);
+    };
+    const auto points = EvaluateSamples(program, input, 100, 1, int64_t{1} << 20, 2);
+    EXPECT_GE(points.size(), 16u);
+    EXPECT_LE(reads, (kM + kN) * kK);
+    const auto score = [&](int64_t i, int64_t j) {
+      double sum = 0;
+      for (int64_t r = 0; r < kK; ++r) {
+        sum += static_cast<double>(Pattern(0, i * kK + r)) *
+               Pattern(1, transposed ? r * kN + j : j * kK + r);
+      }
+      return sum;
+    };
+    const int64_t row = points[0].offset / kN;
+    double best = score(row, 0);
+    for (int64_t j = 1; j < kN; ++j) best = std::max(best, score(row, j));
+    EXPECT_NEAR(points[0].value, score(row, points[0].offset % kN) - best, 1e-9 * best);
+  }
+}
+
+// Each of the first clusters remembers what its points share, as much as that may be.
+TEST(EvaluateSamples, PointsOfAClusterShareAlsoAMillionElements) {
+  const TensorProgram program =
+      Own("op f(b, n, k) { in X[b, n, k]  L[z: b, i: n, j: n] = sum(r: k) X[z, i, r] * X[z, j, r]"
+          "  M[z: b] = max(i: n, j: n) L[z, i, j]  out Y[z: b, i: n] = M[z] * X[z, i, 0] }",
+          "b=40,n=1024,k=8");
+  // Three clusters take about 2^25 operations each, and then little is left.
+  const auto points = EvaluateSamples(program, Pattern, 1024, 1, int64_t{1} << 27, 2);
+  EXPECT_GT(points.size(), 16u);
 }
 
 double LargestMagnitude(const TensorProgram& program) {

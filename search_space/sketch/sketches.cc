@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -473,6 +475,17 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   return sketches;
 }
 
+// Points are printed, and found again, by the name of their sketch. Several ways may lead to
+// kernels of the same rules and stages: those behind the first are numbered.
+void TellNamesakesApart(std::vector<Sketch>& sketches) {
+  std::map<std::string, int> ways;
+  for (Sketch& sketch : sketches) {
+    if (const int way = ++ways[sketch.name]; way > 1) {
+      absl::StrAppend(&sketch.name, "[way=", way, "]");
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& program,
@@ -480,6 +493,7 @@ std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& progr
   const auto& [steps, in_form] = FormOf(program);
   std::vector<Sketch> sketches = SketchesInForm(in_form, target);
   if (!steps.empty()) Prepend(steps, absl::MakeSpan(sketches));
+  TellNamesakesApart(sketches);
   return sketches;
 }
 

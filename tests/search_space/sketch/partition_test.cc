@@ -210,5 +210,28 @@ op scaled(m, n) {
   EXPECT_THAT(sketches("scaled", "m=4096,n=2048"), Not(HasSubstr("stored")));
 }
 
+// Two ways lead to the same rules and stages here: of a printed point it must be known which.
+TEST(PartitionTest, SketchesHaveNamesOfTheirOwn) {
+  const auto op = ParseOperators(
+      "op linear_cross_entropy(m, v, d) { in H[m, d], W[v, d], T[m, v]  "
+      "L[i: m, j: v] = sum(r: d) H[i, r] * W[j, r]  M[i: m] = max(j: v) L[i, j]  "
+      "Z[i: m] = sum(j: v) exp(L[i, j] - M[i])  P[i: m] = sum(j: v) T[i, j] * L[i, j]  "
+      "out Y[i: m] = log(Z[i]) + M[i] - P[i] }");
+  ASSERT_TRUE(op.ok()) << op.status();
+  const auto program = std::make_shared<const TensorProgram>(
+      *op->front().Instantiate(*ParseShape("m=2048,v=8192,d=512"), DType::kFloat32));
+  const SearchSpace space = *SearchSpace::Create(program, *FindTarget("h100"));
+  std::vector<std::string> names = SketchesOf(space);
+  EXPECT_THAT(names, testing::Contains(HasSubstr("[way=2]")));
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+  Rng rng(1);
+  for (int i = 0; i < 200; ++i) {
+    const auto point = space.Sample(rng, static_cast<SearchSpace::From>(i % 3));
+    if (!point.has_value()) continue;
+    EXPECT_EQ(*space.Parse(space.Print(*point)), *point);
+  }
+}
+
 }  // namespace
 }  // namespace heddle::search_space::partition_test

@@ -4,8 +4,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "bench/must_be.h"
 #include "measure/codegen/codegen.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "search_space/notation/notation.h"
@@ -42,15 +41,6 @@ constexpr Workload kWorkloads[] = {
     {"transpose", "m=4096,n=4096"},
 };
 constexpr int kPoints = 64;  // different points, taken in turn
-
-template <typename T>
-T MustBe(absl::StatusOr<T> result) {
-  if (!result.ok()) {
-    fprintf(stderr, "%s\n", result.status().ToString().c_str());
-    std::abort();
-  }
-  return *std::move(result);
-}
 
 // A workload's space on an H100 and points of it.
 struct Fixture {

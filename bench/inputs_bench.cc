@@ -3,12 +3,10 @@
 // repository's root.
 #include <benchmark/benchmark.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <string>
-#include <utility>
 
 #include "base/files.h"
+#include "bench/must_be.h"
 #include "measure/judge/inputs.h"
 #include "search_space/notation/notation.h"
 
@@ -30,15 +28,6 @@ constexpr Row kRows[] = {
     {"settlers", "gcn_layer", "n=50000,e=500000,f=128,o=64", search_space::DType::kFloat32},
     {"voyagers", "red_black_sor", "n=257", search_space::DType::kFloat32},
 };
-
-template <typename T>
-T MustBe(absl::StatusOr<T> result) {
-  if (!result.ok()) {
-    fprintf(stderr, "%s\n", result.status().ToString().c_str());
-    std::abort();
-  }
-  return *std::move(result);
-}
 
 void ChooseInputs(benchmark::State& state, const Row& row) {
   const std::string file = std::string("bench/suites/") + row.suite + ".op";

@@ -32,7 +32,7 @@ Scalar OnDemand::Computed(int stage, int64_t offset) {
 }
 
 void OnDemand::Intermediates(int stage, int64_t offset, int64_t step, int count, Scalar* values) {
-  const bool is_kept = kept_.costs()[stage].is_remembered && kept_.HasStage(stage);
+  const bool is_kept = kept_.HasStage(stage);
   for (int i = 0; i < count; ++i, offset += step) {
     values[i] = is_kept ? kept_.Stage(stage, offset) : Computed(stage, offset);
   }

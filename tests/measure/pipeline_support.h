@@ -112,8 +112,13 @@ class PipelineTest : public testing::Test {
         Workload(elements_), *found, options_,
         Source(cuda, elements_, absl::StrCat("/* naive */ ", kRight)),
         [this, cuda](const std::vector<Step>& steps) -> absl::StatusOr<GeneratedProgram> {
-          const std::string& body = std::get<Unroll>(steps.at(0)).loop;
-          return Source(cuda, elements_, body, before_.count(body) != 0 ? before_.at(body) : "");
+          GeneratedProgram program;  // a kernel a step
+          for (const Step& step : steps) {
+            const std::string& body = std::get<Unroll>(step).loop;
+            const std::string before = before_.count(body) != 0 ? before_.at(body) : "";
+            program.kernels.push_back(Source(cuda, elements_, body, before).kernels.at(0));
+          }
+          return program;
         });
     if (!started.ok()) return started.status();
     measurer_ = *std::move(started);

@@ -290,7 +290,9 @@ TEST_F(CompilerFaultTest, EarlierTurnsGoFirst) {
         pool.Compile(ClKernel(absl::StrCat("A[0] = ", turn, "; // ", fault)), turn, &busy_s);
     EXPECT_EQ(compiled.ok(), fault[0] == '\0') << compiled.status();
     EXPECT_GT(busy_s, 0);
-    EXPECT_LT(busy_s, 7) << "waiting is not counted";
+    if (compiled.ok()) {
+      EXPECT_LT(busy_s, 6) << "it waited longer, and that is not counted";
+    }
     std::lock_guard lock(mutex);
     order.push_back(turn);
   };

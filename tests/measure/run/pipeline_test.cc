@@ -253,6 +253,12 @@ TEST_P(RealFaultTest, WritesOutOfBounds) {
 TEST_P(RealFaultTest, RefusedByTheCompiler) {
   ASSERT_EQ(Start(), absl::OkStatus());
   ExpectCostsOneTrial(Body("B[i] = nonsense;"), Outcome::kBuildError, "nonsense");
+  // Of several kernels, which are compiled together.
+  std::vector<Step> kernels;
+  for (int k = 0; k < 4; ++k) kernels.push_back(Right(100 + k).at(0));
+  EXPECT_EQ(Run({kernels})[0].outcome, Outcome::kOk);
+  kernels.at(2) = Body("B[i] = absurd;").at(0);
+  ExpectCostsOneTrial(kernels, Outcome::kBuildError, "absurd");
 }
 
 TEST_P(RealFaultTest, AbortsTheCompiler) {

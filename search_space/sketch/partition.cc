@@ -437,8 +437,9 @@ class Partitioner {
       if (s.is_reduction() || s.is_output || Instructions(s.body) == 0) continue;
       const int now = shape.schedule.FindStage(s.name());
       if (now < 0 || shape.stage(now).materialized) continue;
-      if (IsComputedAgain(s) && (shape.stage(now).inlined || IsStageable(shape, now)))
-        names.push_back(s.name());
+      const bool may_be =
+          shape.stage(now).inlined || IsStageable(shape, now) || IsMadeBeforehand(shape, now);
+      if (may_be && IsComputedAgain(s)) names.push_back(s.name());
     }
     return names;
   }
@@ -458,6 +459,20 @@ class Partitioner {
   static bool IsStageable(const ProgramShape& shape, int stage) {
     return std::any_of(shape.kernels.begin(), shape.kernels.end(), [&](const KernelShape& k) {
       return std::find(k.stageable.begin(), k.stageable.end(), stage) != k.stageable.end();
+    });
+  }
+
+  // Does a merged kernel compute it from inputs and what others store, such as rows that are
+  // normalised in front of attention?
+  static bool IsMadeBeforehand(const ProgramShape& shape, int stage) {
+    const std::vector<Expr> loads = LoadsIn(shape.stage(stage).body);
+    return std::any_of(shape.kernels.begin(), shape.kernels.end(), [&](const KernelShape& k) {
+      if (!k.fused) return false;
+      const std::set<int> computed = StagesOf(shape, k);
+      return computed.contains(stage) &&
+             std::none_of(loads.begin(), loads.end(), [&](const Expr& load) {
+               return computed.contains(shape.schedule.FindStage(load->buffer.get()));
+             });
     });
   }
 

@@ -210,6 +210,32 @@ op scaled(m, n) {
   EXPECT_THAT(sketches("scaled", "m=4096,n=2048"), Not(HasSubstr("stored")));
 }
 
+// Rows that are normalised in front of attention, of whole matrices and of others: they are stored
+// for the one kernel of the rest.
+TEST(PartitionTest, StoresWhatAMergedKernelReadsFirst) {
+  const auto op = ParseOperators(
+      "op norm_attention(h, n, d) { in X[n, 3, h, d], G[2, d]  "
+      "R[a: 2, p: h, i: n] = sum(x: d) X[i, a, p, x] * X[i, a, p, x] / d  "
+      "N[a: 2, p: h, i: n, x: d]: bfloat16 = X[i, a, p, x] * rsqrt(R[a, p, i] + 0.000001) * G[a, "
+      "x]  "
+      "T[p: h, i: n, j: n] = sum(x: d) N[0, p, i, x] * N[1, p, j, x]  "
+      "M[p: h, i: n] = max(j: n) T[p, i, j]  "
+      "E[p: h, i: n, j: n]: bfloat16 = exp(0.125 * (T[p, i, j] - M[p, i]))  "
+      "Z[p: h, i: n] = sum(j: n) E[p, i, j]  "
+      "O[p: h, i: n, x: d] = sum(j: n) E[p, i, j] * X[j, 2, p, x]  "
+      "out Y[i: n, p: h, x: d] = O[p, i, x] / Z[p, i] }");
+  ASSERT_TRUE(op.ok()) << op.status();
+  const auto sketches = [&](const std::string& shape) {
+    const auto program = op->front().Instantiate(*ParseShape(shape), DType::kBFloat16);
+    const auto space =
+        *SearchSpace::Create(std::make_shared<const TensorProgram>(*program), *FindTarget("h100"));
+    return SketchesOf(space);
+  };
+  const std::string made = "rows+rolling_warpgroup[stored=N][merged=M|R|T|Z]";
+  EXPECT_THAT(sketches("h=24,n=4096,d=64"), testing::Contains("parts/" + made));
+  EXPECT_THAT(sketches("h=24,n=4090,d=64"), testing::Contains("pad_terms/parts/" + made));
+}
+
 // Two ways lead to the same rules and stages here: of a printed point it must be known which.
 TEST(PartitionTest, SketchesHaveNamesOfTheirOwn) {
   const auto op = ParseOperators(

@@ -28,8 +28,9 @@ int CountLoads(const Expr& e) {
 
 // Which axes of a program's stages stand for the same: what one stage is summed along is what those
 // that it reads there have elements for. Data axes of outputs are alike to none that is read along
-// them: as many elements of it are read as before. All in one pass over the program, since
-// anybody may have written it.
+// them: as many elements of it are read as before, and so it is where a stage reads a dimension
+// along several of its axes, as scores of rows among themselves do. All in one pass over the
+// program, since anybody may have written it.
 class AlikeAxes {
  public:
   explicit AlikeAxes(const TensorProgram& program) : program_(program) {
@@ -43,12 +44,14 @@ class AlikeAxes {
       for (const Var& axis : stage.reduce_axes) parents_[axis.get()] = axis.get();
     }
     for (const Stage& stage : program.stages) {
-      Visit(stage.body, [&](const Expr& load) {
-        const Stage* const read =
-            load->op == Op::kLoad ? program.FindStage(load->buffer.get()) : nullptr;
-        for (size_t d = 0; read != nullptr && d < load->args.size(); ++d) {
-          if (load->args[d]->op == Op::kVar) Unite(load->args[d]->var, read->axes[d]);
-        }
+      // Which axis reads a dimension; null where several do, as of keys that are queries, too.
+      absl::flat_hash_map<const Variable*, Var> readers;
+      VisitIndices(stage, [&](const Var& reader, const Var& read) {
+        const auto [known, is_new] = readers.try_emplace(read.get(), reader);
+        if (!is_new && known->second != reader) known->second = nullptr;
+      });
+      VisitIndices(stage, [&](const Var& reader, const Var& read) {
+        if (readers[read.get()] != nullptr) Unite(reader, read);
       });
     }
   }
@@ -74,6 +77,18 @@ class AlikeAxes {
   struct Class {
     bool has_product = false, has_output = false;
   };
+
+  // visit(r, a) for each dimension, axis a of another stage, that `stage` reads at its own axis r.
+  template <typename Visitor>
+  void VisitIndices(const Stage& stage, const Visitor& visit) const {
+    Visit(stage.body, [&](const Expr& load) {
+      const Stage* const read =
+          load->op == Op::kLoad ? program_.FindStage(load->buffer.get()) : nullptr;
+      for (size_t d = 0; read != nullptr && d < load->args.size(); ++d) {
+        if (load->args[d]->op == Op::kVar) visit(load->args[d]->var, read->axes[d]);
+      }
+    });
+  }
 
   void Unite(const Var& reader, const Var& read) {
     if (outputs_.contains(reader.get()) || reader->extent != read->extent) return;

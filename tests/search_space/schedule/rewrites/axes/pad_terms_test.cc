@@ -43,6 +43,14 @@ op causal(s, d) {
   out O[i: s, x: d] = sum(r: s) E[i, r] * V[r, x]
   out N[i: s] = P[i]
 }
+op own_rows(s, d) {
+  in X[s, d]
+  H[i: s, x: d]: bfloat16 = 2 * X[i, x]
+  K[i: s, x: d]: bfloat16 = X[i, x] + 1
+  T[i: s, j: s] = sum(x: d) K[i, x] * K[j, x]
+  E[i: s, j: s]: bfloat16 = T[i, j] + 1
+  out O[i: s, x: d] = sum(r: s) E[i, r] * H[r, x]
+}
 op two_sums(s, t, d) {
   in Q[s, d], K[t, d], V[t, d], W[t, d]
   T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]
@@ -113,22 +121,32 @@ TEST(PadTermsTest, TermsBehindTheEndChangeNothing) {
               HasSubstr("O[i4 x8 |r16] = T[i, r] * float32(select(r < 13, V[r, x], 0))"));
 }
 
-// Rows that are read as terms somewhere are longer, too; outputs are not.
+// Rows that are read as terms are longer, too; outputs are not, nor what is read along several
+// axes.
 TEST(PadTermsTest, AxesThatStandForTheTermsAreLonger) {
   const auto padded = WithPaddedTerms(Made("causal", "s=13,d=8"), "O", 16);
   ASSERT_TRUE(padded.ok()) << padded.status();
   EXPECT_THAT(StagesOf(**padded),
-              ElementsAre(HasSubstr("T[i16 j16 |r8] = float32(select(i < 13, Q[i, r], 0)) * "),
-                          "E[i16 j16 |] = select(i < 13 && j < 13 && j < i + 1, T[i, j] + 1, 0)",
-                          "P[i16 |r16] = select(i < 13 && r < 13, T[i, r] + T[r, i], -inf)",
-                          HasSubstr("O[i13 x8 |r16] = "), HasSubstr("N[i13 |] = P[i]")));
+              ElementsAre(HasSubstr("T[i13 j16 |r8] = float32(Q[i, r]) * "),
+                          "E[i13 j16 |] = select(j < 13 && j < i + 1, T[i, j] + 1, 0)",
+                          "P[i13 |r13] = T[i, r] + T[r, i]", HasSubstr("O[i13 x8 |r16] = "),
+                          HasSubstr("N[i13 |] = P[i]")));
+  const auto own = WithPaddedTerms(Made("own_rows", "s=13,d=8"), "O", 16);
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_THAT(StagesOf(**own),
+              ElementsAre("H[i16 x8 |] = select(i < 13, 2 * float32(X[i, x]), 0)",
+                          HasSubstr("K[i13 x8 |] = "),
+                          "T[i13 j16 |x8] = float32(K[i, x]) * float32(select(j < 13, K[j, x], 0))",
+                          "E[i13 j16 |] = select(j < 13, T[i, j] + 1, 0)",
+                          "O[i13 x8 |r16] = float32(E[i, r]) * float32(H[r, x])"));
 }
 
 // All outputs, which have as many elements as before.
 TEST(PadTermsTest, ComputesWhatItDid) {
-  for (const char* op : {"attention", "two_products", "causal", "two_sums", "rectified"}) {
+  for (const char* op :
+       {"attention", "two_products", "causal", "own_rows", "two_sums", "rectified"}) {
     SCOPED_TRACE(op);
-    const bool is_square = std::string(op) == "causal";
+    const bool is_square = std::string(op) == "causal" || std::string(op) == "own_rows";
     const TensorProgram program = Made(op, is_square ? "s=13,d=8" : "s=4,t=13,d=8");
     const auto padded = WithPaddedTerms(program, "O", 16);
     ASSERT_TRUE(padded.ok()) << padded.status();

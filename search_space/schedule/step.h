@@ -41,6 +41,7 @@
 #include "search_space/schedule/rewrites/reductions/contract.h"
 #include "search_space/schedule/rewrites/reductions/expand.h"
 #include "search_space/schedule/rewrites/reductions/hoist_factors.h"
+#include "search_space/schedule/rewrites/reductions/join_sums.h"
 #include "search_space/schedule/rewrites/reductions/narrow_factors.h"
 #include "search_space/schedule/rewrites/reductions/own_stages.h"
 #include "search_space/schedule/rewrites/reductions/quotient.h"
@@ -82,7 +83,7 @@ using Step =
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
                  SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow,
                  Scatter, ScatterInMemory, HoistFactors, RowsFirst, OwnStages, ReduceBeside,
-                 ComputeAgain>;
+                 ComputeAgain, JoinSums>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

@@ -18,6 +18,7 @@
 #include "search_space/schedule/rewrites/axes/phases.h"
 #include "search_space/schedule/rewrites/reductions/contract.h"
 #include "search_space/schedule/rewrites/reductions/expand.h"
+#include "search_space/schedule/rewrites/reductions/join_sums.h"
 #include "search_space/schedule/rewrites/reductions/narrow_factors.h"
 #include "search_space/schedule/rewrites/reductions/scan.h"
 #include "search_space/schedule/rewrites/reductions/separate_window.h"
@@ -368,6 +369,7 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
       {"expand", ExpandingSteps(*program)},
       {.name = "narrow", .steps = of_stages(kOfEach<NarrowFactors>), .only_matrices = true},
       {"windows", of_stages(kOfEach<SeparateWindow>)},
+      {"join", of_stages(kOfReductions<JoinSums>)},
       {.name = "split_operand",
        .steps = SplittingSteps(program),
        .only_matrices = true,

@@ -11,7 +11,28 @@ namespace {
 
 constexpr int64_t kMaxUnrolledFetch = 32;
 
+void AddCases(const Expr& value, const Expr& condition, std::vector<Case>& cases) {
+  if (value->op != Op::kSelect || IsGuarded(value)) {
+    cases.push_back({condition, value});
+    return;
+  }
+  const Expr& holds = value->args[0];
+  AddCases(value->args[1], AndAlso(condition, holds), cases);
+  AddCases(value->args[2], AndAlso(condition, Simplify(MakeExpr(Op::kNot, {holds}))), cases);
+}
+
 }  // namespace
+
+std::vector<Case> CasesOf(const Expr& value) {
+  std::vector<Case> cases;
+  AddCases(value, nullptr, cases);
+  return cases;
+}
+
+bool IsGuarded(const Expr& value) {
+  return value->op == Op::kSelect && value->args[2]->op == Op::kFloat &&
+         value->args[2]->float_value == 0;
+}
 
 Expr ValueAt(const ScheduledStage& stage, const FetchGrid& grid) {
   return Substitute(stage.body, [&](const Var& var) -> Expr {

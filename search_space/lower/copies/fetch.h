@@ -2,6 +2,8 @@
 #ifndef HEDDLE_SEARCH_SPACE_LOWER_COPIES_FETCH_H_
 #define HEDDLE_SEARCH_SPACE_LOWER_COPIES_FETCH_H_
 
+#include <vector>
+
 #include "search_space/lower/copies/fetch_grid.h"
 #include "search_space/lower/kernel_context.h"
 
@@ -15,6 +17,17 @@ struct Share {
 
 // What a stage's definition says at the grid's position: not resolved yet.
 Expr ValueAt(const ScheduledStage& stage, const FetchGrid& grid);
+
+// A value that an element has where a condition holds.
+struct Case {
+  Expr condition;  // null: always
+  Expr value;
+};
+// The cases of an element that is one of several by conditions, as of tensors that follow one
+// another. What is zero where a condition does not hold is one.
+std::vector<Case> CasesOf(const Expr& value);
+// Is it select(condition, x, 0)?
+bool IsGuarded(const Expr& value);
 
 // Where the elements of stage `s` go, and what of that is of use.
 FetchGrid GridOf(const KernelContext& context, int s);

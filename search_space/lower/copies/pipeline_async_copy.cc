@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/copies/pipeline.h"
@@ -9,10 +11,17 @@ namespace {
 
 // What an asynchronous copy can do: a load from global memory, or select(condition, load, 0).
 bool IsCopied(const Expr& value) {
-  const bool guarded = value->op == Op::kSelect && value->args[2]->op == Op::kFloat &&
-                       value->args[2]->float_value == 0;
-  const Expr& load = guarded ? value->args[1] : value;
+  const Expr& load = IsGuarded(value) ? value->args[1] : value;
   return load->op == Op::kLoad && load->buffer->scope == Scope::kGlobal;
+}
+
+// Those of `value` that are copied; `value` itself where one of them is not.
+std::vector<Case> CopiesOf(const Expr& value) {
+  std::vector<Case> cases = CasesOf(value);
+  const bool are_copied =
+      std::all_of(cases.begin(), cases.end(), [](const Case& c) { return IsCopied(c.value); });
+  if (!are_copied) return {{nullptr, value}};
+  return cases;
 }
 
 class GroupedCopies : public TileCopies {
@@ -28,7 +37,7 @@ class GroupedCopies : public TileCopies {
   Stmt Issue(const Expr& tile, const Expr& slot, const Expr& exists, const Share& share) override {
     std::vector<Stmt> copies;
     for (int s : pipeline_.fetched) {
-      copies.push_back(ReplaceVar(Copy(s, slot, share), pipeline_.loop, tile));
+      copies.push_back(ReplaceVar(Copy(s, tile, slot, share), pipeline_.loop, tile));
     }
     const Stmt all = When(exists, Seq(std::move(copies)));
     return share.of > 1 ? all : Seq({all, AsyncCommit()});
@@ -48,7 +57,7 @@ class GroupedCopies : public TileCopies {
   }
 
  private:
-  Stmt Copy(int s, const Expr& slot, const Share& share) {
+  Stmt Copy(int s, const Expr& tile, const Expr& slot, const Share& share) {
     const ScheduledStage& stage = context_.stage(s);
     const FetchGrid grid = GridOf(context_, s);
     const Expr value = Resolve(context_, ValueAt(stage, grid), grid.Assume(pipeline_.assumptions));
@@ -56,10 +65,18 @@ class GroupedCopies : public TileCopies {
     const BufferRef& buffer = context_.storage.at(s).buffer;
     // What has to be computed is loaded and stored where its copy would begin: the barrier that
     // follows the wait for a tile's copies shows it to the other threads, too.
-    return FetchNest(
-        grid,
-        IsCopied(value) ? AsyncCopy(buffer, indices, value, 1) : Store(buffer, indices, value),
-        share);
+    std::vector<Stmt> copies;
+    for (const Case& c : CopiesOf(value)) {
+      const Stmt copy = IsCopied(c.value) ? AsyncCopy(buffer, indices, c.value, 1)
+                                          : Store(buffer, indices, c.value);
+      // Of a tile that is known it may be known, too.
+      const Expr known = c.condition == nullptr
+                             ? Int(1)
+                             : Simplify(Substitute(c.condition, {pipeline_.loop}, {tile}));
+      if (IsInt(known, 0)) continue;
+      copies.push_back(FetchNest(grid, IsInt(known, 1) ? copy : If(c.condition, copy), share));
+    }
+    return Seq(std::move(copies));
   }
 
   KernelContext& context_;

@@ -1,12 +1,16 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/math.h"
 #include "search_space/ir/background.h"
+#include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/expr/uniform.h"
 #include "search_space/lower/copies/pipeline.h"
 #include "search_space/lower/matrix/fragments.h"
 #include "search_space/lower/nests/masked.h"
@@ -16,8 +20,9 @@ namespace heddle::search_space {
 namespace {
 
 // How the region of a stage goes in boxes, which lie in the order of the tensor's axes both there
-// and in shared memory.
+// and in shared memory. Of tensors that follow one another each region is of one of them.
 struct Boxes {
+  std::vector<Case> tensors;   // loads, by what holds at the region's first element
   std::vector<int64_t> box;    // by axis of the tensor
   std::vector<Var> number;     // by axis of the stage: of the boxes along it
   std::vector<Expr> position;  // by axis of the stage: where a box begins in the region
@@ -121,21 +126,58 @@ class TensorCopies : public TileCopies {
         useful, [&](const Var& v) -> Expr { return v == pipeline_.loop ? tile : nullptr; }));
   }
 
+  // The axis of the stage that an index is, or is but for a constant.
+  static std::optional<size_t> AxisOf(const ScheduledStage& stage, const Expr& index) {
+    const Linear at = ToLinear(index);
+    const bool is_axis = at.terms.size() == 1 && at.terms[0].coef == 1 && at.terms[0].div == 1 &&
+                         at.terms[0].mod == 0 && at.terms[0].x->op == Op::kVar;
+    const int axis = is_axis ? stage.FindAxis(at.terms[0].x->var) : -1;
+    if (axis < 0) return std::nullopt;
+    return static_cast<size_t>(axis);
+  }
+
+  // Do both loads have the same axes in the same order?
+  static bool LieAlike(const ScheduledStage& stage, const Expr& a, const Expr& b) {
+    return std::equal(
+        a->args.begin(), a->args.end(), b->args.begin(), b->args.end(),
+        [&](const Expr& x, const Expr& y) { return AxisOf(stage, x) == AxisOf(stage, y); });
+  }
+
+  // The condition at the region's first element; null where it is not that of all others.
+  static Expr WholeRegion(const ScheduledStage& stage, Expr condition) {
+    for (size_t a = 0; a < stage.axes.size(); ++a) {
+      const Var inside = MakeVar(stage.axes[a]->name, stage.extent[a]);
+      const Expr at = Substitute(condition, {stage.axes[a]}, {stage.base[a] + VarExpr(inside)});
+      if (!IsUniform(at, inside)) return nullptr;
+      condition = SimplifyAt(at, inside, Int(0));
+    }
+    return condition;
+  }
+
   // Nothing, and a failure, where boxes cannot do it.
   Boxes BoxesOf(int s) {
     const ScheduledStage& stage = context_.stage(s);
     const BufferRef& buffer = context_.storage.at(s).buffer;
-    const Expr& load = stage.body;
     const auto refuse = [&](const char* why) {
       context_.Fail(
-          absl::StrCat("a bulk copy of ", stage.name(), " = ", ToString(load), ": ", why));
+          absl::StrCat("a bulk copy of ", stage.name(), " = ", ToString(stage.body), ": ", why));
       return Boxes{};
     };
-    if (load->op != Op::kLoad || !context_.globals.contains(load->buffer.get()) ||
-        !IsBulkCopied(*load->buffer)) {
-      return refuse("it must be a tensor of 16-bit types or tf32 whose rows begin at 16 bytes");
+    Boxes boxes{.tensors = CasesOf(stage.body)};
+    for (Case& tensor : boxes.tensors) {
+      const Expr& load = tensor.value;
+      if (load->op != Op::kLoad || !context_.globals.contains(load->buffer.get()) ||
+          !IsBulkCopied(*load->buffer)) {
+        return refuse("it must be a tensor of 16-bit types or tf32 whose rows begin at 16 bytes");
+      }
+      if (tensor.condition == nullptr) continue;
+      tensor.condition = WholeRegion(stage, tensor.condition);
+      if (tensor.condition == nullptr) return refuse("a tile is of several tensors");
     }
-    Boxes boxes;
+    const Expr& load = boxes.tensors[0].value;
+    for (const Case& other : boxes.tensors) {
+      if (!LieAlike(stage, load, other.value)) return refuse("its tensors lie differently");
+    }
     boxes.number.resize(stage.axes.size());
     boxes.position.resize(stage.axes.size());
     const auto cut = [&](size_t a, int64_t length) {
@@ -158,9 +200,9 @@ class TensorCopies : public TileCopies {
     int64_t stride = 1;
     bool is_cut = false;  // then parts along axes further out do not lie one behind the other
     for (size_t d = load->args.size(); d-- > 0;) {
-      const int a = load->args[d]->op == Op::kVar ? stage.FindAxis(load->args[d]->var) : -1;
-      if (a < 0 || seen[static_cast<size_t>(a)]) return refuse("each index must be an axis");
-      const auto axis = static_cast<size_t>(a);
+      const std::optional<size_t> a = AxisOf(stage, load->args[d]);
+      if (!a.has_value() || seen[*a]) return refuse("each index must be an axis");
+      const size_t axis = *a;
       seen[axis] = true;
       if (is_cut) cut(axis, 1);
       is_cut = is_cut || (!in_blocks(axis) && boxes.number[axis]->extent > 1);
@@ -185,14 +227,21 @@ class TensorCopies : public TileCopies {
 
   Stmt Copy(int s, const Boxes& boxes, const Expr& slot) const {
     const ScheduledStage& stage = context_.stage(s);
-    ExprList first;
-    for (const Expr& index : stage.body->args) {
-      const auto a = stage.AxisOf(index->var);
-      first.push_back(Simplify(stage.base[a] + boxes.position[a]));
+    std::vector<Stmt> copies;
+    for (const Case& tensor : boxes.tensors) {
+      ExprList first;
+      for (const Expr& index : tensor.value->args) {
+        const size_t a = *AxisOf(stage, index);
+        first.push_back(
+            Simplify(Substitute(index, {stage.axes[a]}, {stage.base[a] + boxes.position[a]})));
+      }
+      const Stmt copy =
+          BulkCopy(context_.storage.at(s).buffer, context_.IndicesOf(s, boxes.position, slot),
+                   Load(context_.globals.at(tensor.value->buffer.get()), std::move(first)),
+                   boxes.box, phases_);
+      copies.push_back(tensor.condition == nullptr ? copy : If(tensor.condition, copy));
     }
-    Stmt copy = BulkCopy(context_.storage.at(s).buffer, context_.IndicesOf(s, boxes.position, slot),
-                         Load(context_.globals.at(stage.body->buffer.get()), std::move(first)),
-                         boxes.box, phases_);
+    Stmt copy = Seq(std::move(copies));
     for (const Var& number : boxes.number) {
       if (number->extent > 1) copy = For(number, ForKind::kUnrolled, std::move(copy));
     }

@@ -8,6 +8,7 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/expr/uniform.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
@@ -43,13 +44,24 @@ Expr WithInlined(const Schedule& schedule, const Operand& operand, const Expr& v
   });
 }
 
-// Can asynchronous copies bring it, zero where a condition says so, which neighbours along the axis
-// share?
-bool IsCopy(const Expr& value, const Var& axis) {
+// Is the condition one for all of `vector` neighbours along the axis that are copied at a time?
+bool IsOfWhole(const Expr& condition, const Var& axis, int64_t vector) {
+  const Var group = MakeVar(axis->name, CeilDiv(axis->extent, vector));
+  const Var lane = MakeVar("lane", vector);
+  const Expr at = VarExpr(group) * Int(vector) + VarExpr(lane);
+  return IsUniform(Substitute(condition, {axis}, {at}), lane);
+}
+
+// Can asynchronous copies bring it, so many neighbours along the axis at a time: zero where a
+// condition says so that these share, or an element of one of several tensors?
+bool IsCopy(const Expr& value, const Var& axis, int64_t vector) {
   if (value->op != Op::kSelect) return value->op == Op::kLoad;
-  const Expr& otherwise = value->args[2];
-  return otherwise->op == Op::kFloat && otherwise->float_value == 0 &&
-         !MentionsAny(value->args[0], {axis.get()}) && IsCopy(value->args[1], axis);
+  const Expr &condition = value->args[0], &otherwise = value->args[2];
+  if (!IsCopy(value->args[1], axis, vector)) return false;
+  if (otherwise->op == Op::kFloat) {
+    return otherwise->float_value == 0 && !MentionsAny(condition, {axis.get()});
+  }
+  return IsCopy(otherwise, axis, vector) && IsOfWhole(condition, axis, vector);
 }
 
 // So many elements that an axis numbers one after another begin at a multiple of this in memory; 1
@@ -232,13 +244,42 @@ void MatrixKernel::ChooseAccess(const ProgramShape& program, const ScheduledStag
   while (factor.vector < ElementsOfAccess(factor.operand.dtype) &&
          widest % (2 * factor.vector) == 0)
     factor.vector *= 2;
-  factor.is_copied = IsCopy(computed, axis) && factor.vector > 1 && kernel.target.has_async_copy;
-  // Indices are axes, each once: a product has no axis that would number two dimensions.
-  factor.is_boxed = value->op == Op::kLoad && !factor.operand.is_stage &&
-                    factor.operand.inlined.empty() && HasBulkCopies(kernel.target) &&
-                    IsBulkCopied(*value->buffer) && factor.axes.size() == value->args.size() &&
-                    std::all_of(value->args.begin(), value->args.end(),
-                                [](const Expr& index) { return index->op == Op::kVar; });
+  factor.is_copied =
+      IsCopy(computed, axis, factor.vector) && factor.vector > 1 && kernel.target.has_async_copy;
+  ChooseBoxes(sum, value, factor);
+}
+
+// Indices are axes, each once: a product has no axis that would number two dimensions.
+void MatrixKernel::ChooseBoxes(const ScheduledStage& sum, const Expr& value, Factor& factor) const {
+  if (factor.operand.is_stage || !factor.operand.inlined.empty() || !HasBulkCopies(kernel.target)) {
+    return;
+  }
+  const auto is_box = [&](const Expr& e) {
+    return e->op == Op::kLoad && IsBulkCopied(*e->buffer) && factor.axes.size() == e->args.size();
+  };
+  const auto is_var = [](const Expr& index) { return index->op == Op::kVar; };
+  const auto is_whole = [&](const Expr& e) {
+    return is_box(e) && std::all_of(e->args.begin(), e->args.end(), is_var);
+  };
+  factor.is_boxed = is_whole(value);
+  if (value->op != Op::kSelect || !is_whole(value->args[1]) || !is_box(value->args[2])) return;
+  // select(r < at, A[.., r, ..], B[.., r - at, ..])
+  const Expr &condition = value->args[0], &first = value->args[1], &second = value->args[2];
+  const bool is_end =
+      condition->op == Op::kLt && is_var(condition->args[0]) && condition->args[1]->op == Op::kInt;
+  if (!is_end) return;
+  const Expr& axis = condition->args[0];
+  const int64_t at = condition->args[1]->int_value;
+  for (size_t d = 0; d < first->args.size(); ++d) {
+    const bool is_seam = StructurallyEqual(first->args[d], axis);
+    const Expr there = is_seam ? Simplify(axis - Int(at)) : first->args[d];
+    if (!StructurallyEqual(Simplify(second->args[d]), there)) return;
+  }
+  std::vector<Var> axes = sum.axes;
+  axes.insert(axes.end(), sum.reduce_axes.begin(), sum.reduce_axes.end());
+  const auto seam = std::find(axes.begin(), axes.end(), axis->var);
+  factor.is_boxed = true;
+  factor.seam = {static_cast<size_t>(seam - axes.begin()), at};
 }
 
 }  // namespace heddle::search_space

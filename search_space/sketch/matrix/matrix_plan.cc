@@ -140,6 +140,17 @@ absl::Status MatrixPlan::CheckTile(const MatrixTile& t, int64_t most_accumulator
     const int64_t trips = t.Trips(i);
     if (trips > kMostTrips && !t.is_bulk) return k.TooMany(trips, "fetches a thread", kMostTrips);
   }
+  for (size_t i = 0; t.is_bulk && i < 2; ++i) {
+    const auto& seam = kernel_.factors[i].seam;
+    if (!seam.has_value()) continue;
+    const int64_t along = seam->axis == kernel_.factors[i].own ? t.block[i]
+                          : seam->axis == kernel_.DepthAxis()  ? t.depth
+                                                               : 1;
+    if (seam->at % along != 0) {
+      return k.Refuse(absl::StrCat("a bulk copy of ", along, " elements is of two tensors, of ",
+                                   "which the second begins at ", seam->at));
+    }
+  }
   if (t.depth > t.step && t.depth >= 2 * kernel_.Depth()) {
     return k.TooMany(t.depth, "terms in a tile", 2 * kernel_.Depth());
   }

@@ -31,6 +31,13 @@ struct Factor {
   int64_t vector = 1;      // elements of the widest access
   bool is_copied = false;  // may asynchronous copies fetch it?
   bool is_boxed = false;   // are its tiles boxes of a tensor, which bulk copies fetch?
+  // Where these are boxes of one of two tensors that follow one another: the axis, and where the
+  // second one begins, which must not be inside a tile.
+  struct Seam {
+    size_t axis;
+    int64_t at;
+  };
+  std::optional<Seam> seam;
   // The axis of the reduction that it has alone if it is the parts of a stage (split_operand.h):
   // its tiles hold all parts, each of which is multiplied with one tile of the other factor.
   std::optional<size_t> parts;
@@ -135,6 +142,7 @@ struct MatrixKernel {
   bool ChooseOwn(size_t number);
   void ChooseAccess(const ProgramShape& program, const ScheduledStage& sum, const Expr& value,
                     Factor& factor) const;
+  void ChooseBoxes(const ScheduledStage& sum, const Expr& value, Factor& factor) const;
 };
 
 // What a choice makes of the kernel. Factors by their numbers in MatrixKernel.

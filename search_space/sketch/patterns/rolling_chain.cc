@@ -102,7 +102,8 @@ class RollingChainFinder {
     });
   }
 
-  // What is computed where it is fetched is no box of a tensor.
+  // What is computed where it is fetched is no box of a tensor, and tiles end anywhere in those
+  // that follow one another.
   void KeepStored(const RollingChain& found, MatrixKernel& product) const {
     const int sum = whole_.schedule.FindStage(product.kernel.reduction.tensor.get());
     const Operands operands = OperandsOf(whole_.stage(sum));
@@ -111,7 +112,7 @@ class RollingChainFinder {
       const bool is_computed =
           value->op == Op::kLoad && std::find(found.inlined.begin(), found.inlined.end(),
                                               value->buffer) != found.inlined.end();
-      factor.is_boxed = factor.is_boxed && !is_computed;
+      factor.is_boxed = factor.is_boxed && !is_computed && !factor.seam.has_value();
     }
   }
 

@@ -182,9 +182,11 @@ TEST(Together, OutputsAreLoadedWhereThatIsLess) {
 }
 
 // Products without a common operand, or over unlike axes, are kernels of their own: one thread per
-// result would read both operands of each again.
+// result would read both operands of each again. Those that are added up are one, too
+// (join_sums.h).
 TEST(Together, ReductionsThatShareNothingAreKeptApart) {
-  EXPECT_EQ(SketchesOf(SpaceOf("recurrent", "m=64,n=64,k=64,l=32")), "stream, apart/tile+tile");
+  EXPECT_EQ(SketchesOf(SpaceOf("recurrent", "m=64,n=64,k=64,l=32")),
+            "stream, apart/tile+tile, join/tile");
   // Of the four products two and two have an operand in common.
   EXPECT_THAT(SketchesOf(SpaceOf("complex_product", "m=64,n=64,k=64")),
               HasSubstr("apart/tile+tile"));

@@ -462,17 +462,19 @@ class Partitioner {
     });
   }
 
-  // Does a merged kernel compute it from inputs and what others store, such as rows that are
-  // normalised in front of attention?
-  static bool IsMadeBeforehand(const ProgramShape& shape, int stage) {
+  // Does a chain compute it from inputs and what others store, such as rows that are normalised in
+  // front of attention?
+  bool IsMadeBeforehand(const ProgramShape& shape, int stage) const {
     const std::vector<Expr> loads = LoadsIn(shape.stage(stage).body);
     return std::any_of(shape.kernels.begin(), shape.kernels.end(), [&](const KernelShape& k) {
       if (!k.fused) return false;
       const std::set<int> computed = StagesOf(shape, k);
       return computed.contains(stage) &&
-             std::none_of(loads.begin(), loads.end(), [&](const Expr& load) {
-               return computed.contains(shape.schedule.FindStage(load->buffer.get()));
-             });
+             std::none_of(loads.begin(), loads.end(),
+                          [&](const Expr& load) {
+                            return computed.contains(shape.schedule.FindStage(load->buffer.get()));
+                          }) &&
+             FindChain(shape, k, target_).has_value();
     });
   }
 

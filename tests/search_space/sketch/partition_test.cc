@@ -212,7 +212,7 @@ op scaled(m, n) {
 
 // Rows that are normalised in front of attention, of whole matrices and of others: they are stored
 // for the one kernel of the rest.
-TEST(PartitionTest, StoresWhatAMergedKernelReadsFirst) {
+TEST(PartitionTest, StoresWhatAChainReadsFirst) {
   const auto op = ParseOperators(
       "op norm_attention(h, n, d) { in X[n, 3, h, d], G[2, d]  "
       "R[a: 2, p: h, i: n] = sum(x: d) X[i, a, p, x] * X[i, a, p, x] / d  "

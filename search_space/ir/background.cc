@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 
@@ -21,6 +22,26 @@ bool IsBulkCopied(const Buffer& tensor) {
   }
   return std::all_of(tensor.strides.begin(), tensor.strides.end() - 1,
                      [&](int64_t stride) { return stride * SizeOf(tensor.dtype) % kUnit == 0; });
+}
+
+Expr BulkLoadOf(const Expr& element) {
+  if (element->op == Op::kLoad) return element;
+  const bool is_guarded = element->op == Op::kSelect && element->args[1]->op == Op::kLoad &&
+                          element->args[2]->op == Op::kFloat && element->args[2]->float_value == 0;
+  if (!is_guarded) return nullptr;
+  const Expr& load = element->args[1];
+  const auto is_end = [&](const Expr& condition) {
+    if (condition->op != Op::kLt || condition->args[1]->op != Op::kInt) return false;
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      if (condition->args[1]->int_value == load->buffer->shape[d] &&
+          StructurallyEqual(condition->args[0], load->args[d])) {
+        return true;
+      }
+    }
+    return false;
+  };
+  const std::vector<Expr> conditions = Conjuncts(element->args[0]);
+  return std::all_of(conditions.begin(), conditions.end(), is_end) ? load : nullptr;
 }
 
 std::vector<const StmtNode*> BulkCopiesOf(const Stmt& body) {

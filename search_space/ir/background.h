@@ -14,6 +14,10 @@ inline constexpr int64_t kMostBulkExtent = 256, kMostBulkRank = 5;
 bool HasBulkCopies(const Target& target);
 // Can they read `tensor`: do its rows begin at multiples of 16 bytes?
 bool IsBulkCopied(const Buffer& tensor);
+// The load that they make of an element: the element itself, or x of select(inside, x, 0) where
+// `inside` says no more than that its indices are in front of the tensor's ends, since what lies
+// behind these is zero; null where it is none.
+Expr BulkLoadOf(const Expr& element);
 // The first that a kernel makes of each box of each tensor, for which a launch describes them.
 std::vector<const StmtNode*> BulkCopiesOf(const Stmt& body);
 

@@ -136,6 +136,14 @@ class TensorCopies : public TileCopies {
     return static_cast<size_t>(axis);
   }
 
+  // Is it the same for all of the region?
+  static bool IsOnePlace(const ScheduledStage& stage, const Expr& index) {
+    for (size_t a = 0; a < stage.axes.size(); ++a) {
+      if (stage.extent[a] > 1 && MentionsAny(index, {stage.axes[a].get()})) return false;
+    }
+    return true;
+  }
+
   // Do both loads have the same axes in the same order?
   static bool LieAlike(const ScheduledStage& stage, const Expr& a, const Expr& b) {
     return std::equal(
@@ -165,11 +173,12 @@ class TensorCopies : public TileCopies {
     };
     Boxes boxes{.tensors = CasesOf(stage.body)};
     for (Case& tensor : boxes.tensors) {
-      const Expr& load = tensor.value;
-      if (load->op != Op::kLoad || !context_.globals.contains(load->buffer.get()) ||
+      const Expr load = BulkLoadOf(tensor.value);
+      if (load == nullptr || !context_.globals.contains(load->buffer.get()) ||
           !IsBulkCopied(*load->buffer)) {
         return refuse("it must be a tensor of 16-bit types or tf32 whose rows begin at 16 bytes");
       }
+      tensor.value = load;
       if (tensor.condition == nullptr) continue;
       tensor.condition = WholeRegion(stage, tensor.condition);
       if (tensor.condition == nullptr) return refuse("a tile is of several tensors");
@@ -201,6 +210,7 @@ class TensorCopies : public TileCopies {
     bool is_cut = false;  // then parts along axes further out do not lie one behind the other
     for (size_t d = load->args.size(); d-- > 0;) {
       const std::optional<size_t> a = AxisOf(stage, load->args[d]);
+      if (!a.has_value() && IsOnePlace(stage, load->args[d])) continue;
       if (!a.has_value() || seen[*a]) return refuse("each index must be an axis");
       const size_t axis = *a;
       seen[axis] = true;
@@ -217,8 +227,8 @@ class TensorCopies : public TileCopies {
       }
       stride *= boxes.box[d];
     }
-    if (std::find(seen.begin(), seen.end(), false) != seen.end()) {
-      return refuse("each axis must be an index");
+    for (size_t axis = 0; axis < seen.size(); ++axis) {
+      if (!seen[axis] && stage.extent[axis] > 1) return refuse("each axis must be an index");
     }
     boxes.bytes = std::accumulate(stage.extent.begin(), stage.extent.end(), SizeOf(buffer->dtype),
                                   std::multiplies<>());
@@ -231,9 +241,11 @@ class TensorCopies : public TileCopies {
     for (const Case& tensor : boxes.tensors) {
       ExprList first;
       for (const Expr& index : tensor.value->args) {
-        const size_t a = *AxisOf(stage, index);
-        first.push_back(
-            Simplify(Substitute(index, {stage.axes[a]}, {stage.base[a] + boxes.position[a]})));
+        first.push_back(Simplify(Substitute(index, [&](const Var& v) -> Expr {
+          const int axis = stage.FindAxis(v);
+          if (axis < 0) return nullptr;
+          return stage.base[static_cast<size_t>(axis)] + boxes.position[static_cast<size_t>(axis)];
+        })));
       }
       const Stmt copy =
           BulkCopy(context_.storage.at(s).buffer, context_.IndicesOf(s, boxes.position, slot),

@@ -205,6 +205,8 @@ class FusedProductFinder {
 
   // In the factor's tiles the matrix of one place stands behind that of another.
   static void HoldPlaces(size_t places, size_t depth, Factor& f) {
+    // Of boxes each tile is at one place of what indices are computed from.
+    f.is_boxed = f.is_boxed && !f.has_computed_index;
     const auto at = std::find_if(f.layout.begin(), f.layout.end(),
                                  [&](size_t d) { return f.axes[d] == places; });
     const auto matrix = std::find_if(f.layout.begin(), f.layout.end(), [&](size_t d) {

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/math.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/expr/float_format.h"
@@ -249,25 +250,41 @@ void MatrixKernel::ChooseAccess(const ProgramShape& program, const ScheduledStag
   ChooseBoxes(sum, value, factor);
 }
 
-// Indices are axes, each once: a product has no axis that would number two dimensions.
+// What is fetched in boxes is one of a tensor's elements along the axes that are tiled, each an
+// index of its own, and of all others at one place; or so of one of two tensors.
 void MatrixKernel::ChooseBoxes(const ScheduledStage& sum, const Expr& value, Factor& factor) const {
   if (factor.operand.is_stage || !factor.operand.inlined.empty() || !HasBulkCopies(kernel.target)) {
     return;
   }
-  const auto is_box = [&](const Expr& e) {
-    return e->op == Op::kLoad && IsBulkCopied(*e->buffer) && factor.axes.size() == e->args.size();
-  };
+  std::vector<Var> axes = sum.axes;
+  axes.insert(axes.end(), sum.reduce_axes.begin(), sum.reduce_axes.end());
+  const Var &own = axes[factor.own], &along = axes[DepthAxis()];
   const auto is_var = [](const Expr& index) { return index->op == Op::kVar; };
-  const auto is_whole = [&](const Expr& e) {
-    return is_box(e) && std::all_of(e->args.begin(), e->args.end(), is_var);
+  const auto is_box = [&](const Expr& load) {
+    if (load == nullptr || !IsBulkCopied(*load->buffer)) return false;
+    absl::flat_hash_set<const Variable*> numbered;
+    return std::all_of(load->args.begin(), load->args.end(), [&](const Expr& index) {
+      return is_var(index) ? numbered.insert(index->var.get()).second
+                           : !MentionsAny(index, {own.get(), along.get()});
+    });
   };
-  factor.is_boxed = is_whole(value);
-  if (value->op != Op::kSelect || !is_whole(value->args[1]) || !is_box(value->args[2])) return;
+  const Expr whole = BulkLoadOf(value);
+  factor.is_boxed = is_box(whole);
+  const auto is_computed = [&](const Expr& index) {
+    return !is_var(index) && index->op != Op::kInt;
+  };
+  factor.has_computed_index =
+      factor.is_boxed && std::any_of(whole->args.begin(), whole->args.end(), is_computed);
+  if (value->op != Op::kSelect || whole != nullptr) return;
   // select(r < at, A[.., r, ..], B[.., r - at, ..])
   const Expr &condition = value->args[0], &first = value->args[1], &second = value->args[2];
-  const bool is_end =
-      condition->op == Op::kLt && is_var(condition->args[0]) && condition->args[1]->op == Op::kInt;
-  if (!is_end) return;
+  const bool is_end = condition->op == Op::kLt && is_var(condition->args[0]) &&
+                      condition->args[1]->op == Op::kInt && first->op == Op::kLoad &&
+                      second->op == Op::kLoad && first->args.size() == second->args.size();
+  if (!is_end || !is_box(first) || !IsBulkCopied(*second->buffer) ||
+      !std::all_of(first->args.begin(), first->args.end(), is_var)) {
+    return;
+  }
   const Expr& axis = condition->args[0];
   const int64_t at = condition->args[1]->int_value;
   for (size_t d = 0; d < first->args.size(); ++d) {
@@ -275,8 +292,6 @@ void MatrixKernel::ChooseBoxes(const ScheduledStage& sum, const Expr& value, Fac
     const Expr there = is_seam ? Simplify(axis - Int(at)) : first->args[d];
     if (!StructurallyEqual(Simplify(second->args[d]), there)) return;
   }
-  std::vector<Var> axes = sum.axes;
-  axes.insert(axes.end(), sum.reduce_axes.begin(), sum.reduce_axes.end());
   const auto seam = std::find(axes.begin(), axes.end(), axis->var);
   factor.is_boxed = true;
   factor.seam = {static_cast<size_t>(seam - axes.begin()), at};

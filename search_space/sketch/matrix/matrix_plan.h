@@ -31,6 +31,9 @@ struct Factor {
   int64_t vector = 1;      // elements of the widest access
   bool is_copied = false;  // may asynchronous copies fetch it?
   bool is_boxed = false;   // are its tiles boxes of a tensor, which bulk copies fetch?
+  // Is one of the boxes' indices computed from axes that are not tiled, as that of a head's group
+  // is?
+  bool has_computed_index = false;
   // Where these are boxes of one of two tensors that follow one another: the axis, and where the
   // second one begins, which must not be inside a tile.
   struct Seam {

@@ -109,9 +109,10 @@ class RollingChainFinder {
     const Operands operands = OperandsOf(whole_.stage(sum));
     for (Factor& factor : product.factors) {
       const Expr& value = operands.list[factor.operand.number];
-      const bool is_computed =
-          value->op == Op::kLoad && std::find(found.inlined.begin(), found.inlined.end(),
-                                              value->buffer) != found.inlined.end();
+      bool is_computed = false;
+      for (const BufferRef& stage : found.inlined) {
+        is_computed = is_computed || ReadsAny(value, {stage.get()});
+      }
       factor.is_boxed = factor.is_boxed && !is_computed && !factor.seam.has_value();
     }
   }

@@ -33,6 +33,7 @@
 #include "search_space/schedule/placement/reduce_beside.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
 #include "search_space/schedule/rewrites/axes/merge_axes.h"
+#include "search_space/schedule/rewrites/axes/outline.h"
 #include "search_space/schedule/rewrites/axes/pad_terms.h"
 #include "search_space/schedule/rewrites/axes/permute.h"
 #include "search_space/schedule/rewrites/axes/phases.h"
@@ -83,7 +84,7 @@ using Step =
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
                  SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow,
                  Scatter, ScatterInMemory, HoistFactors, RowsFirst, OwnStages, ReduceBeside,
-                 ComputeAgain, JoinSums>;
+                 ComputeAgain, JoinSums, Outline>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

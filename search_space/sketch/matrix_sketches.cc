@@ -13,9 +13,9 @@
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/combinations.h"
+#include "search_space/sketch/kernel_estimate.h"
 #include "search_space/sketch/matrix/in_parts.h"
 #include "search_space/sketch/matrix/whole_rows.h"
-#include "search_space/sketch/partition.h"
 
 namespace heddle::search_space {
 namespace {

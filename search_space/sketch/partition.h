@@ -16,13 +16,8 @@ struct Partitioned {
   Partition partition;
   bool together = false;  // by FindKernelsTogether?
   std::shared_ptr<const ProgramShape> shape;
-  double us = 0;  // what EstimateUs says
+  double us = 0;  // what EstimateUs says (kernel_estimate.h)
 };
-
-// What the kernels may take: what they move and what they compute, that of an operand again for
-// every tile that reads it, as the analytic time adds these, by as much of the device as there are
-// blocks for; infinite where several kernels are merged for which there is no rule.
-double EstimateUs(const ProgramShape& shape, const Target& target);
 
 // Does a stage compute what costs more than to load it for each of many elements or terms that read
 // the same, as angles that all heads are turned by, or gains of documents that are compared in

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -17,6 +18,7 @@
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/axes/collapse.h"
+#include "search_space/schedule/rewrites/axes/outline.h"
 #include "search_space/schedule/rewrites/reductions/recompute.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/algorithms.h"
@@ -273,15 +275,18 @@ bool HasMatrixChain(const ProgramShape& shape, const std::vector<Plans>& plans) 
   return false;
 }
 
-// The program divided among kernels in other ways, from `starts` on; of these only what has a chain
-// on units for matrices where nothing else is wanted. The best by the estimate is drawn more often.
+// Which partitions of a program, with these plans, are wanted.
+using IsWanted = absl::FunctionRef<bool(const Partitioned&, const std::vector<Plans>&)>;
+
+// The program divided among kernels in other ways, from `starts` on. The best by the estimate is
+// drawn more often.
 void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-                   const std::vector<Partitioned>& starts, bool only_matrix_chains,
+                   const std::vector<Partitioned>& starts, IsWanted is_wanted,
                    std::vector<Sketch>& sketches) {
   const size_t before = sketches.size();
   for (const Partitioned& p : PartitionsOf(program, starts, target)) {
     const std::vector<Plans> plans = PlansOfPartition(*p.shape, target);
-    if (!IsEachMade(plans) || (only_matrix_chains && !HasMatrixChain(*p.shape, plans))) continue;
+    if (!IsEachMade(plans) || !is_wanted(p, plans)) continue;
     const size_t first = sketches.size();
     AddCombinations(plans, p.shape, sketches);
     for (size_t s = first; s < sketches.size(); ++s) {
@@ -323,7 +328,8 @@ void Prepend(const std::vector<Step>& first, absl::Span<Sketch> sketches) {
 // Partitions of the program behind the steps that pad its sums (pad_terms.h) that have a chain on
 // units for matrices: what else reads its result has kernels of its own.
 void AddPaddedPartitions(const std::shared_ptr<const TensorProgram>& program, const Target& target,
-                         const Algorithm& algorithm, std::vector<Sketch>& sketches) {
+                         const Algorithm& algorithm, IsWanted is_wanted,
+                         std::vector<Sketch>& sketches) {
   const bool pads =
       std::any_of(algorithm.steps.begin(), algorithm.steps.end(),
                   [](const Step& step) { return std::holds_alternative<PadTerms>(step); });
@@ -332,10 +338,42 @@ void AddPaddedPartitions(const std::shared_ptr<const TensorProgram>& program, co
   const auto padded = std::make_shared<const TensorProgram>(schedule.program());
   const auto definition = std::make_shared<const ProgramShape>(FindKernels(padded, {}));
   if (!IsDivisible(*definition)) return;
+  const auto has_chain = [&](const Partitioned& p, const std::vector<Plans>& plans) {
+    return HasMatrixChain(*p.shape, plans) && is_wanted(p, plans);
+  };
   std::vector<Sketch> added;
-  AddPartitions(padded, target, StartsOf(padded, definition, {}), true, added);
+  AddPartitions(padded, target, StartsOf(padded, definition, {}), has_chain, added);
   Prepend(algorithm.steps, absl::MakeSpan(added));
   for (Sketch& sketch : added) sketch.name = absl::StrCat(algorithm.name, "/", sketch.name);
+  AddAsOften(std::move(added), sketches);
+}
+
+constexpr auto kAnyPartition = [](const Partitioned&, const std::vector<Plans>&) { return true; };
+
+// With what elementwise stages compute anew for many elements (outline.h) stored.
+void AddOutlined(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                 const ProgramShape& definition, std::vector<Sketch>& sketches) {
+  if (!IsDivisible(definition)) return;
+  std::vector<Step> steps;
+  std::shared_ptr<const TensorProgram> outlined = program;
+  for (const Stage& stage : program->stages) {
+    auto more = WithOutlined(*outlined, stage.name());
+    if (!more.ok()) continue;
+    steps.push_back(Outline{stage.name()});
+    outlined = *std::move(more);
+  }
+  if (steps.empty()) return;
+  const auto kernels = std::make_shared<const ProgramShape>(FindKernels(outlined, {}));
+  const auto stores_parts = [](const Partitioned& p, const std::vector<Plans>&) {
+    return std::any_of(p.partition.stored.begin(), p.partition.stored.end(), IsOutlined);
+  };
+  std::vector<Sketch> added;
+  AddPartitions(outlined, target, StartsOf(outlined, kernels, {}), stores_parts, added);
+  for (const Algorithm& algorithm : AlgorithmsOf(outlined)) {
+    if (algorithm.is_last) AddPaddedPartitions(outlined, target, algorithm, stores_parts, added);
+  }
+  Prepend(steps, absl::MakeSpan(added));
+  for (Sketch& sketch : added) sketch.name = absl::StrCat("outline/", sketch.name);
   AddAsOften(std::move(added), sketches);
 }
 
@@ -454,17 +492,20 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
     if (!is_definition && !algorithm.is_last) AddAlgorithm(program, target, algorithm, sketches);
   }
   if (is_divided) {
-    AddPartitions(program, target, StartsOf(program, definition, parted), false, sketches);
+    AddPartitions(program, target, StartsOf(program, definition, parted), kAnyPartition, sketches);
   }
   DrawHeldPrefixesMore(algorithms, sketches);
   for (const Algorithm& algorithm : algorithms) {
     if (!algorithm.is_last) continue;
     const size_t before = sketches.size();
     AddForMatrices(program, target, algorithm, sketches);
-    if (sketches.size() == before) AddPaddedPartitions(program, target, algorithm, sketches);
+    if (sketches.size() == before) {
+      AddPaddedPartitions(program, target, algorithm, kAnyPartition, sketches);
+    }
   }
   AddRowParts(program, target, sketches);
   AddRecomputed(program, target, sketches);
+  AddOutlined(program, target, *definition, sketches);
   AddPlaces(program, target, sketches);
   AddWholeRows(program, target, sketches);
   AddReduced(program, target, sketches);

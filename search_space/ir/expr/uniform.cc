@@ -5,8 +5,9 @@
 
 namespace heddle::search_space {
 
-// With the others' part of lhs - rhs a multiple of m plus c, it is when no multiple of m can turn
-// the sign between the smallest and the largest contribution of `var`.
+// The difference of a comparison's sides is what `var` contributes and what all else does, a
+// multiple of m plus c: the comparison is uniform when no multiple of m can turn the sign between
+// the smallest and the largest contribution of `var`.
 bool IsUniform(const Expr& comparison, const Var& var) {
   if (!MentionsAny(comparison, {var.get()})) return true;
   if (comparison->op == Op::kAnd || comparison->op == Op::kOr) {

@@ -23,8 +23,8 @@ struct Case {
   Expr condition;  // null: always
   Expr value;
 };
-// The cases of an element that is one of several by conditions, as of tensors that follow one
-// another. What is zero where a condition does not hold is one.
+// The cases of an element that conditions choose, as that of one of several tensors which follow
+// one another. select(c, x, 0) is a single case.
 std::vector<Case> CasesOf(const Expr& value);
 // Is it select(condition, x, 0)?
 bool IsGuarded(const Expr& value);

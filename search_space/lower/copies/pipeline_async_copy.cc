@@ -69,7 +69,7 @@ class GroupedCopies : public TileCopies {
     for (const Case& c : CopiesOf(value)) {
       const Stmt copy = IsCopied(c.value) ? AsyncCopy(buffer, indices, c.value, 1)
                                           : Store(buffer, indices, c.value);
-      // Of a tile that is known it may be known, too.
+      // Of a tile whose number is known it may be known which tensor has its elements.
       const Expr known = c.condition == nullptr
                              ? Int(1)
                              : Simplify(Substitute(c.condition, {pipeline_.loop}, {tile}));

@@ -209,8 +209,8 @@ class TensorCopies : public TileCopies {
     int64_t stride = 1;
     bool is_cut = false;  // then parts along axes further out do not lie one behind the other
     for (size_t d = load->args.size(); d-- > 0;) {
+      if (IsOnePlace(stage, load->args[d])) continue;
       const std::optional<size_t> a = AxisOf(stage, load->args[d]);
-      if (!a.has_value() && IsOnePlace(stage, load->args[d])) continue;
       if (!a.has_value() || seen[*a]) return refuse("each index must be an axis");
       const size_t axis = *a;
       seen[axis] = true;

@@ -20,6 +20,8 @@ namespace {
 constexpr int64_t kFilled = 16;  // elements that fill a matrix along the result
 // Neighbours in memory with which lines of it are written whole by a tile, whatever its width.
 constexpr int64_t kLongRow = 64;
+// Of a tile that products of large matrices have.
+constexpr int64_t kUsualRows = 128, kUsualDepth = 64;
 
 // `operand` is factor of a product if it is made of numbers that are multiplied, element by
 // element.
@@ -53,8 +55,9 @@ bool IsOfWhole(const Expr& condition, const Var& axis, int64_t vector) {
   return IsUniform(Substitute(condition, {axis}, {at}), lane);
 }
 
-// Can asynchronous copies bring it, so many neighbours along the axis at a time: zero where a
-// condition says so that these share, or an element of one of several tensors?
+// Can asynchronous copies bring it, so many neighbours along the axis at a time? They bring
+// elements of a tensor, zeros where a condition says so, and elements of that of several tensors
+// which conditions choose: always for all of these neighbours alike.
 bool IsCopy(const Expr& value, const Var& axis, int64_t vector) {
   if (value->op != Op::kSelect) return value->op == Op::kLoad;
   const Expr &condition = value->args[0], &otherwise = value->args[2];
@@ -250,8 +253,9 @@ void MatrixKernel::ChooseAccess(const ProgramShape& program, const ScheduledStag
   ChooseBoxes(sum, value, factor);
 }
 
-// What is fetched in boxes is one of a tensor's elements along the axes that are tiled, each an
-// index of its own, and of all others at one place; or so of one of two tensors.
+// A box is a tensor's elements at all places of a tile's axes, each of which is an index by itself,
+// and at one place of all else that indices mention. The tensor may be one of two that follow one
+// another along an axis.
 void MatrixKernel::ChooseBoxes(const ScheduledStage& sum, const Expr& value, Factor& factor) const {
   if (factor.operand.is_stage || !factor.operand.inlined.empty() || !HasBulkCopies(kernel.target)) {
     return;
@@ -262,6 +266,7 @@ void MatrixKernel::ChooseBoxes(const ScheduledStage& sum, const Expr& value, Fac
   const auto is_var = [](const Expr& index) { return index->op == Op::kVar; };
   const auto is_box = [&](const Expr& load) {
     if (load == nullptr || !IsBulkCopied(*load->buffer)) return false;
+    if (!is_var(load->args.back()) || load->args.back()->var != axes[factor.inner]) return false;
     absl::flat_hash_set<const Variable*> numbered;
     return std::all_of(load->args.begin(), load->args.end(), [&](const Expr& index) {
       return is_var(index) ? numbered.insert(index->var.get()).second
@@ -292,9 +297,12 @@ void MatrixKernel::ChooseBoxes(const ScheduledStage& sum, const Expr& value, Fac
     const Expr there = is_seam ? Simplify(axis - Int(at)) : first->args[d];
     if (!StructurallyEqual(Simplify(second->args[d]), there)) return;
   }
-  const auto seam = std::find(axes.begin(), axes.end(), axis->var);
+  const auto seam =
+      static_cast<size_t>(std::find(axes.begin(), axes.end(), axis->var) - axes.begin());
+  // Where few tiles end there, a copy of both (packing.h) is worth more.
+  if (at % (seam == factor.own ? kUsualRows : kUsualDepth) != 0) return;
   factor.is_boxed = true;
-  factor.seam = {static_cast<size_t>(seam - axes.begin()), at};
+  factor.seam = {seam, at};
 }
 
 }  // namespace heddle::search_space

@@ -64,8 +64,8 @@ class RollingChainFinder {
     std::erase(stages, found.weights.tensor);
     found.inlined = std::move(stages);
     if (!Inline(found) || !FindProducts(found)) return std::nullopt;
-    for (ScoreProduct& scores : found.scores) KeepStored(found, scores.product);
-    KeepStored(found, found.root);
+    for (ScoreProduct& scores : found.scores) KeepWholeBoxes(found, scores.product);
+    KeepWholeBoxes(found, found.root);
     const ScheduledStage& reduction = shape_.stage(Index(chain_.root.reduction));
     const auto row = AxisWith(*factor, reduction.axes[*chain_.row]);
     const auto term = AxisWith(*factor, reduction.reduce_axes[found.root.depth]);
@@ -104,7 +104,7 @@ class RollingChainFinder {
 
   // What is computed where it is fetched is no box of a tensor, and tiles end anywhere in those
   // that follow one another.
-  void KeepStored(const RollingChain& found, MatrixKernel& product) const {
+  void KeepWholeBoxes(const RollingChain& found, MatrixKernel& product) const {
     const int sum = whole_.schedule.FindStage(product.kernel.reduction.tensor.get());
     const Operands operands = OperandsOf(whole_.stage(sum));
     for (Factor& factor : product.factors) {

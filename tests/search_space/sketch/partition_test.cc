@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "search_space/notation/notation.h"
+#include "search_space/sketch/kernel_estimate.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
 #include "tests/partition_operators.h"

@@ -149,7 +149,7 @@ TEST(JoinSumsTest, TilesOfTwoTensorsAreCopied) {
 TEST(JoinSumsTest, BoxesAreOfOneTensor) {
   for (const char* op : {"cell", "columns"}) {
     SCOPED_TRACE(op);
-    const auto program = Made(op, "b=24,d=32,h=64");
+    const auto program = Made(op, "b=24,d=64,h=64");
     const SearchSpace space = *SearchSpace::Create(program, *FindTarget("h100"));
     const std::vector<Point> points = DrawnPoints(space, 8, [](const std::string& text) {
       return absl::StartsWith(text, "join/warpgroup:") && absl::StrContains(text, " bulk=1");
@@ -166,7 +166,7 @@ TEST(JoinSumsTest, BoxesAreOfOneTensor) {
       ExpectComputes(*program, *lowered, 1);
     }
   }
-  // 24 terms are no whole tiles of 16.
+  // Few tiles end behind 24 terms.
   const SearchSpace odd = *SearchSpace::Create(Made("cell", "b=24,d=24,h=64"), *FindTarget("h100"));
   EXPECT_TRUE(DrawnPoints(odd, 1, [](const std::string& text) {
                 return absl::StartsWith(text, "join/warpgroup:") &&

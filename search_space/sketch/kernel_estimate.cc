@@ -167,7 +167,7 @@ class KernelEstimate {
       return;
     }
     reuses_ = true;
-    const bool on_matrices = narrow && is_alone && (!kernel_.fused || rolls_) && terms == 1;
+    const bool on_matrices = rolls_ || (narrow && is_alone && !kernel_.fused && terms == 1);
     const double peak = on_matrices ? MatrixGflops(target_, s.tensor->dtype) : target_.peak_gflops;
     product_us_ += terms * iterations * 2 / (peak * 1e3) / kTileShare;
   }

@@ -17,7 +17,6 @@
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/operands.h"
-#include "search_space/schedule/rewrites/axes/collapse.h"
 #include "search_space/schedule/rewrites/axes/outline.h"
 #include "search_space/schedule/rewrites/reductions/recompute.h"
 #include "search_space/schedule/step.h"
@@ -30,6 +29,7 @@
 #include "search_space/sketch/partition.h"
 #include "search_space/sketch/patterns/sites.h"
 #include "search_space/sketch/plans.h"
+#include "search_space/sketch/row_axes.h"
 #include "search_space/sketch/row_parts.h"
 #include "search_space/sketch/rules/rules.h"
 
@@ -98,13 +98,16 @@ bool HasStridedRows(const std::vector<Sketch>& sketches) {
 // by side along as many axes, so that wider accesses read them.
 void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                       std::vector<Sketch>& sketches) {
-  const std::string& root = program->stages.back().name();
   const bool has_strided = HasStridedRows(sketches);
-  if ((HasOneKernel(sketches) && !has_strided) || !Collapse(*program, root).ok()) return;
-  const auto shape =
-      std::make_shared<const ProgramShape>(FuseKernels(program, {CollapseAxes{root}}));
+  if (HasOneKernel(sketches) && !has_strided) return;
+  const auto [name, steps] = RowsAlongFewerAxes(program);
+  if (steps.empty()) return;
+  ProgramShape fused = FuseKernels(program, steps);
+  // Statistics of the rows that are outputs, too, are stored with the last one.
+  if (fused.kernels.empty()) fused = FuseKernelsTogether(program, steps);
+  const auto shape = std::make_shared<const ProgramShape>(std::move(fused));
   const std::vector<Plans> plans = PlansOf(*shape, false, target);
-  if (plans.empty() || plans[0].empty()) return;
+  if (plans.size() != 1 || plans[0].empty()) return;
   if (has_strided) {
     if (plans[0][0].rule->name != sketches.back().name) return;
     sketches.pop_back();
@@ -112,7 +115,7 @@ void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const
   const size_t first = sketches.size(), draws = DrawsBeside(sketches);
   AddCombinations(plans, shape, sketches);
   for (size_t s = first; s < sketches.size(); ++s) {
-    sketches[s].name = absl::StrCat("collapse/", sketches[s].name);
+    sketches[s].name = absl::StrCat(name, "/", sketches[s].name);
     sketches[s].draws = draws;
   }
 }

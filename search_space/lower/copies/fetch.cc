@@ -11,7 +11,11 @@ namespace {
 
 constexpr int64_t kMaxUnrolledFetch = 32;
 
+// Tensors that follow one another; of more an element is computed.
+constexpr size_t kMostCases = 4;
+
 void AddCases(const Expr& value, const Expr& condition, std::vector<Case>& cases) {
+  if (cases.size() > kMostCases) return;
   if (value->op != Op::kSelect || IsGuarded(value)) {
     cases.push_back({condition, value});
     return;
@@ -26,6 +30,7 @@ void AddCases(const Expr& value, const Expr& condition, std::vector<Case>& cases
 std::vector<Case> CasesOf(const Expr& value) {
   std::vector<Case> cases;
   AddCases(value, nullptr, cases);
+  if (cases.size() > kMostCases) return {{nullptr, value}};
   return cases;
 }
 

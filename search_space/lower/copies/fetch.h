@@ -24,7 +24,7 @@ struct Case {
   Expr value;
 };
 // The cases of an element that conditions choose, as that of one of several tensors which follow
-// one another. select(c, x, 0) is a single case.
+// one another. select(c, x, 0) is a single case, and so is a choice among many.
 std::vector<Case> CasesOf(const Expr& value);
 // Is it select(condition, x, 0)?
 bool IsGuarded(const Expr& value);

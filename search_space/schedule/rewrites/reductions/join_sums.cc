@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,6 +16,9 @@
 
 namespace heddle::search_space {
 namespace {
+
+// Of all definitions together: every pair of sums is looked for in every one of them.
+constexpr int64_t kMostNodes = 2000;
 
 // Of a stage's data axes, those that `e` mentions.
 std::vector<bool> AxesMentioned(const Stage& stage, const Expr& e) {
@@ -161,6 +165,13 @@ std::shared_ptr<TensorProgram> WithOneMore(const TensorProgram& program, size_t 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithJoinedSums(const TensorProgram& program,
                                                                     const std::string& name) {
   std::shared_ptr<const TensorProgram> joined;
+  int64_t nodes = 0;
+  for (const Stage& stage : program.stages) nodes += NodesOf(stage.body);
+  if (nodes > kMostNodes) {
+    return absl::InvalidArgumentError(absl::StrCat(program.op, " is longer than the ", kMostNodes,
+                                                   " nodes in which sums that ",
+                                                   "are added to each other are looked for"));
+  }
   for (const TensorProgram* now = &program;; now = joined.get()) {
     HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(*now, name));
     auto more = IsSumOfProducts(now->stages[number]) ? WithOneMore(*now, number) : nullptr;

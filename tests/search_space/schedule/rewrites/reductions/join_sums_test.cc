@@ -123,6 +123,19 @@ TEST(JoinSumsTest, OthersAreRefused) {
               HasSubstr("Z is no stage of cell"));
 }
 
+// A program with hundreds of sums costs no time.
+TEST(JoinSumsTest, LongProgramsAreLeftAlone) {
+  std::string text = "op many(n) { in A[n, n] ", sum = "A[i, j]";
+  for (int s = 0; s < 300; ++s) {
+    absl::StrAppend(&text, "S", s, "[i: n, j: n] = sum(r: n) A[i, r] * A[r, j] ");
+    absl::StrAppend(&sum, " + S", s, "[i, j]");
+  }
+  absl::StrAppend(&text, "out Y[i: n, j: n] = ", sum, " }");
+  const auto program = InstantiatedFrom(text, "many", "n=4", DType::kFloat32);
+  EXPECT_THAT(std::string(WithJoinedSums(*program, "S0").status().message()),
+              HasSubstr("many is longer than"));
+}
+
 TEST(JoinSumsTest, PointsComputeTheDefinition) {
   const Target target = *FindTarget("h100");
   for (const auto& [op, shape] : {std::pair("cell", "b=9,d=7,h=12"),

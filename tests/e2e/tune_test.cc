@@ -245,8 +245,9 @@ Ran RunWithLateRules(const std::string& db, const TempFolder& folder,
   setenv("HEDDLE_FAKE_DEVICE", script.c_str(), 1);
   Process tune = StartHeddle(db, words);
   unsetenv("HEDDLE_FAKE_DEVICE");
-  for (int i = 0; i < 6000 && tune.err().find("[2/2]") == std::string::npos; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  // Soon, since the second workload's turn, which it must be in, takes a fraction of a second.
+  for (int i = 0; i < 150000 && tune.err().find("[2/2]") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   std::ofstream(folder / "new.json") << rules;
   std::filesystem::rename(folder / "new.json", script);
@@ -304,8 +305,9 @@ TEST_F(TuneTest, WorkloadsThatWereInterruptedContinueAndRepeatNothing) {
   std::ofstream(folder_ / "w.txt") << "transpose m=37,n=61\nmatmul m=61,n=37,k=101\n";
   const std::string line = "tune --workloads @/w.txt --device opencl:0 --search random --trials ";
   Process tune = StartHeddle(Db(), Words(line + "4"));
-  for (int i = 0; i < 6000 && tune.err().find("[2/2]") == std::string::npos; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  // Soon, since the second workload's turn, which it must be in, takes a fraction of a second.
+  for (int i = 0; i < 150000 && tune.err().find("[2/2]") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   tune.Signal(SIGINT);
   EXPECT_EQ(tune.Wait().code, 130);

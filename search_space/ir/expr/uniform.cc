@@ -2,6 +2,7 @@
 
 #include "base/math.h"
 #include "search_space/ir/expr/linear.h"
+#include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 

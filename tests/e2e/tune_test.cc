@@ -236,12 +236,21 @@ TEST_F(DevicesTest, CtrlCKeepsWhatEachHasMeasured) {
   EXPECT_EQ(DevicesOf(Run("records export -").out).size(), 2u);
 }
 
+// The file as it was opened stays the one that processes may read, and is never seen half-written.
+void WriteScript(const std::string& path, std::string rules) {
+  constexpr size_t kLength = 512;  // of any script: spaces change nothing
+  rules.resize(kLength, ' ');
+  const bool is_new = !std::filesystem::exists(path);
+  std::fstream file(path, is_new ? std::ios::out : std::ios::in | std::ios::out);
+  file << rules << std::flush;
+}
+
 // Of a device on which the first workload has its turns, until `rules` apply from the second's
 // first turn on.
 Ran RunWithLateRules(const std::string& db, const TempFolder& folder,
                      const std::vector<std::string>& words, const std::string& rules) {
   const std::string script = folder / "fake.json";
-  std::ofstream(script) << R"({"rules": [{"time_us": 20}]})";
+  WriteScript(script, R"({"rules": [{"time_us": 20}]})");
   setenv("HEDDLE_FAKE_DEVICE", script.c_str(), 1);
   Process tune = StartHeddle(db, words);
   unsetenv("HEDDLE_FAKE_DEVICE");
@@ -249,8 +258,7 @@ Ran RunWithLateRules(const std::string& db, const TempFolder& folder,
   for (int i = 0; i < 150000 && tune.err().find("[2/2]") == std::string::npos; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  std::ofstream(folder / "new.json") << rules;
-  std::filesystem::rename(folder / "new.json", script);
+  WriteScript(script, rules);
   return tune.Wait();
 }
 

@@ -24,11 +24,14 @@ bool IsBulkCopied(const Buffer& tensor) {
                      [&](int64_t stride) { return stride * SizeOf(tensor.dtype) % kUnit == 0; });
 }
 
+bool IsGuarded(const Expr& element) {
+  return element->op == Op::kSelect && element->args[2]->op == Op::kFloat &&
+         element->args[2]->float_value == 0;
+}
+
 Expr BulkLoadOf(const Expr& element) {
   if (element->op == Op::kLoad) return element;
-  const bool is_guarded = element->op == Op::kSelect && element->args[1]->op == Op::kLoad &&
-                          element->args[2]->op == Op::kFloat && element->args[2]->float_value == 0;
-  if (!is_guarded) return nullptr;
+  if (!IsGuarded(element) || element->args[1]->op != Op::kLoad) return nullptr;
   const Expr& load = element->args[1];
   const auto is_end = [&](const Expr& condition) {
     if (condition->op != Op::kLt || condition->args[1]->op != Op::kInt) return false;

@@ -14,6 +14,8 @@ inline constexpr int64_t kMostBulkExtent = 256, kMostBulkRank = 5;
 bool HasBulkCopies(const Target& target);
 // Can they read `tensor`: do its rows begin at multiples of 16 bytes?
 bool IsBulkCopied(const Buffer& tensor);
+// Is it select(condition, x, 0), which copies of x fill with zeros?
+bool IsGuarded(const Expr& element);
 // The load that they make of an element: the element itself, or x of select(inside, x, 0) where
 // `inside` says no more than that its indices are in front of the tensor's ends, since what lies
 // behind these is zero; null where it is none.

@@ -208,6 +208,15 @@ bool ReadsAny(const Expr& e, const absl::flat_hash_set<const Buffer*>& tensors) 
   return reads;
 }
 
+bool ReadsByIndex(const Expr& e) {
+  bool reads = false;
+  Visit(e, [&](const Expr& node) {
+    reads = reads ||
+            (IsValueLoad(node) && std::any_of(node->args.begin(), node->args.end(), ReadsIndices));
+  });
+  return reads;
+}
+
 bool SaysWhere(const Expr& e, const Buffer* tensor) {
   bool says = false;
   Visit(e, [&](const Expr& load) {

@@ -45,6 +45,9 @@ int64_t NodesOf(const Expr& e);
 // Does `e` read one of these tensors?
 bool ReadsAny(const Expr& e, const absl::flat_hash_set<const Buffer*>& tensors);
 
+// Does `e` read an element where an index input says?
+bool ReadsByIndex(const Expr& e);
+
 // Does an element of `tensor` say where `e` reads another one? Then there is no copy of it.
 bool SaysWhere(const Expr& e, const Buffer* tensor);
 

@@ -107,14 +107,4 @@ double InstructionsOfTerm(const Expr& e, const std::vector<Var>& reduce_axes) {
   return InstructionCounter(is_shared).Count(e);
 }
 
-double GathersIn(const Expr& e) {
-  double gathers = 0;
-  Visit(e, [&](const Expr& node) {
-    if (IsValueLoad(node) && std::any_of(node->args.begin(), node->args.end(), ReadsIndices)) {
-      ++gathers;
-    }
-  });
-  return gathers;
-}
-
 }  // namespace heddle::search_space

@@ -15,9 +15,6 @@ double Instructions(const Expr& e, const std::vector<Expr>& outside = {});
 // share.
 double InstructionsOfTerm(const Expr& e, const std::vector<Var>& reduce_axes);
 
-// Of an expression, the elements that it reads where an index says.
-double GathersIn(const Expr& e);
-
 }  // namespace heddle::search_space
 
 #endif  // HEDDLE_SEARCH_SPACE_SKETCH_INSTRUCTIONS_H_

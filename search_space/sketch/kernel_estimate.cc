@@ -22,14 +22,6 @@
 namespace heddle::search_space {
 namespace {
 
-// Of the pace of a chain on units for matrices, where its keys or values are computed as they are
-// fetched, so that no copies run ahead.
-constexpr double kComputedShare = 0.75;
-
-// Instructions of a chain on units for matrices for each element that is read where an index says:
-// its lanes read all over a table, and wait for the index first.
-constexpr double kIndexedInstructions = 16;
-
 constexpr double kTile = 128;  // of a product, along each axis
 // Of the peak, by tiles of products.
 constexpr double kTileShare = 0.85;
@@ -102,7 +94,6 @@ class KernelEstimate {
                       ? InstructionsOfTerm(s.body, s.reduce_axes) + (IsMultiplyAdd(s) ? 0 : 1)
                       : Instructions(s.body) + kLoadedAgain * LoadsAgain(s.body);
     if (is_scattered) each += kAtomicInstructions;
-    if (rolls_ && !s.is_reduction()) each += kIndexedInstructions * GathersIn(s.body);
     instructions_us_ += each * iterations * instruction_us;
   }
 
@@ -232,13 +223,9 @@ class KernelEstimate {
     };
     const double blocks = BlocksOf(*FindChain(shape_, kernel_, target_), kTile, place);
     cached_bytes_ = blocks * bytes_of(rolling->root, rolling->values());
-    const auto is_fetched_ahead = [](const Factor& f) { return f.is_copied || f.is_boxed; };
-    bool are_fetched_ahead = is_fetched_ahead(rolling->values());
     for (const ScoreProduct& scores : rolling->scores) {
       cached_bytes_ += blocks * bytes_of(scores.product, scores.keys());
-      are_fetched_ahead = are_fetched_ahead && is_fetched_ahead(scores.keys());
     }
-    if (!are_fetched_ahead) place.product_share = kComputedShare;
     return true;
   }
 

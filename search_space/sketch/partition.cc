@@ -49,7 +49,7 @@ int64_t NodesOf(const ProgramShape& shape) {
 
 // Is it more to compute an element than to load it, for so many that are computed with one?
 bool IsWorthLoading(const Expr& body, const Buffer& tensor, double times) {
-  if (times >= kGathered * static_cast<double>(tensor.elements) && GathersIn(body) > 0) return true;
+  if (times >= kGathered * static_cast<double>(tensor.elements) && ReadsByIndex(body)) return true;
   return times >= kRepeated * static_cast<double>(tensor.elements) && Instructions(body) >= kCostly;
 }
 

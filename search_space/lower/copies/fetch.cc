@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "search_space/ir/background.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/nests/masked.h"
 #include "search_space/lower/nests/values.h"
@@ -32,11 +33,6 @@ std::vector<Case> CasesOf(const Expr& value) {
   AddCases(value, nullptr, cases);
   if (cases.size() > kMostCases) return {{nullptr, value}};
   return cases;
-}
-
-bool IsGuarded(const Expr& value) {
-  return value->op == Op::kSelect && value->args[2]->op == Op::kFloat &&
-         value->args[2]->float_value == 0;
 }
 
 Expr ValueAt(const ScheduledStage& stage, const FetchGrid& grid) {

@@ -26,8 +26,6 @@ struct Case {
 // The cases of an element that conditions choose, as that of one of several tensors which follow
 // one another. select(c, x, 0) is a single case, and so is a choice among many.
 std::vector<Case> CasesOf(const Expr& value);
-// Is it select(condition, x, 0)?
-bool IsGuarded(const Expr& value);
 
 // Where the elements of stage `s` go, and what of that is of use.
 FetchGrid GridOf(const KernelContext& context, int s);

@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "search_space/ir/background.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/copies/pipeline.h"
 #include "search_space/lower/nests/values.h"

@@ -60,12 +60,10 @@ bool IsOfWhole(const Expr& condition, const Var& axis, int64_t vector) {
 // which conditions choose: always for all of these neighbours alike.
 bool IsCopy(const Expr& value, const Var& axis, int64_t vector) {
   if (value->op != Op::kSelect) return value->op == Op::kLoad;
-  const Expr &condition = value->args[0], &otherwise = value->args[2];
+  const Expr& condition = value->args[0];
   if (!IsCopy(value->args[1], axis, vector)) return false;
-  if (otherwise->op == Op::kFloat) {
-    return otherwise->float_value == 0 && !MentionsAny(condition, {axis.get()});
-  }
-  return IsCopy(otherwise, axis, vector) && IsOfWhole(condition, axis, vector);
+  if (IsGuarded(value)) return !MentionsAny(condition, {axis.get()});
+  return IsCopy(value->args[2], axis, vector) && IsOfWhole(condition, axis, vector);
 }
 
 // So many elements that an axis numbers one after another begin at a multiple of this in memory; 1

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
+#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
@@ -19,14 +20,6 @@ constexpr char kSuffix[] = ".outer";
 // Elements with the same value that make it worth a stage.
 constexpr int64_t kLeastShared = 4;
 constexpr size_t kMostParts = 8;
-
-bool ReadsByIndex(const Expr& e) {
-  bool reads = false;
-  Visit(e, [&](const Expr& node) {
-    reads = reads || (node->op == Op::kLoad && !IsFloat(node->type));
-  });
-  return reads;
-}
 
 class Outliner {
  public:

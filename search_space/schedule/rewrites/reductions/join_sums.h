@@ -1,6 +1,6 @@
 // Sums of products that are added to each other, as one of all their terms: the input's and the
-// state's part of a recurrent cell, a layer and its low-rank adapter, the parts of a complex
-// product. One kernel has them all in the same registers then.
+// state's part of a recurrent cell, a layer and its low-rank adapter. One kernel has them all in
+// the same registers then.
 #ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_REDUCTIONS_JOIN_SUMS_H_
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_REDUCTIONS_JOIN_SUMS_H_
 

@@ -82,6 +82,51 @@ bool IsRoughExponent(const Expr& y) {
          std::nearbyint(y->float_value) != y->float_value;
 }
 
+// Looked at so deep, since the sides of a sum may share what they are made of.
+constexpr int kDeepest = 8;
+
+// Is it a number of at least 1 and something that is not negative?
+bool IsOneAndMore(const Expr& e, int depth);
+
+// Is it at least 0, or NaN, by what it is made of?
+bool IsNonNegative(const Expr& e, int depth = kDeepest) {
+  if (depth == 0) return false;
+  const auto is = [&](size_t arg) { return IsNonNegative(e->args[arg], depth - 1); };
+  switch (e->op) {
+    case Op::kFloat:
+      return e->float_value >= 0;
+    case Op::kExp:
+    case Op::kSigmoid:
+    case Op::kAbs:
+    case Op::kSqrt:
+    case Op::kRsqrt:
+      return true;
+    case Op::kLog:
+      return IsOneAndMore(e->args[0], depth - 1);
+    case Op::kMax:
+      return is(0) || is(1);
+    case Op::kMul:
+      return StructurallyEqual(e->args[0], e->args[1]) || (is(0) && is(1));
+    case Op::kAdd:
+    case Op::kDiv:
+    case Op::kMin:
+      return is(0) && is(1);
+    case Op::kSelect:
+      return is(1) && is(2);
+    default:
+      return false;
+  }
+}
+
+bool IsOneAndMore(const Expr& e, int depth) {
+  if (e->op != Op::kAdd || depth == 0) return false;
+  const auto is_one = [&](size_t arg) {
+    return e->args[arg]->op == Op::kFloat && e->args[arg]->float_value >= 1;
+  };
+  return (is_one(0) && IsNonNegative(e->args[1], depth)) ||
+         (is_one(1) && IsNonNegative(e->args[0], depth));
+}
+
 Interval Intersect(const Interval& a, const Interval& b) {
   return {std::max(a.min, b.min), std::min(a.max, b.max)};
 }
@@ -355,13 +400,24 @@ std::optional<ExprPrinter::Text> ExprPrinter::ConvertRough(const Expr& e, Rounde
     return ConvertChoice(condition, a, b);
   }
   if (!dialect_.approximates) return std::nullopt;
+  // What cannot cancel: a sum is no further off than its sides are.
+  if (e->op == Op::kAdd && IsNonNegative(e->args[0]) && IsNonNegative(e->args[1])) {
+    const Text a = ConvertRounded(e->args[0], Rounded::kFactor);
+    const Text b = ConvertRounded(e->args[1], Rounded::kFactor);
+    return Text{absl::StrCat(At(a, kSum), " + ", At(b, kProduct)), kSum};
+  }
   const Expr& x = e->args.empty() ? e : e->args[0];
   if (e->op == Op::kExp) return ConvertRoughExp(x, rounded);
   if (e->op == Op::kSigmoid) {
     return CallHelper(rounded == Rounded::kWhole ? "rough_sigmoid_or_zero" : "rough_sigmoid",
                       Print(x));
   }
-  if (e->op == Op::kLog) return CallHelper("rough_log", Print(x));
+  // The logarithm of 1 + x is no further off than x is.
+  if (e->op == Op::kLog) {
+    const bool takes_rough = IsOneAndMore(x, kDeepest);
+    return CallHelper("rough_log",
+                      takes_rough ? ConvertRounded(x, Rounded::kFactor).text : Print(x));
+  }
   if (e->op == Op::kPow && IsRoughExponent(e->args[1])) {
     return CallHelper("rough_power", absl::StrCat(Print(x), ", ", Print(e->args[1])));
   }

@@ -17,8 +17,8 @@ namespace {
 
 // Fewer elements of a stage are shared out by their reductions' parts.
 constexpr int64_t kFewElements = 64;
-// Elements that are kept: of inputs, 256 MB, and of stages, 1.1 GB.
-constexpr int64_t kMostOfInputs = int64_t{1} << 26, kMostOfStages = int64_t{1} << 26;
+// Elements that are kept: of inputs, 1.1 GB, and of stages, as much.
+constexpr int64_t kMostOfInputs = int64_t{1} << 28, kMostOfStages = int64_t{1} << 26;
 // All whole numbers up to this are values of float32.
 constexpr int64_t kMostWhole = int64_t{1} << 24;
 // How often an element is read that is worth to be kept.

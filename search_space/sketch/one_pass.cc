@@ -9,13 +9,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "search_space/schedule/rewrites/axes/collapse.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "search_space/schedule/rewrites/reductions/rows_first.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/combinations.h"
 #include "search_space/sketch/kernels/kernels.h"
 #include "search_space/sketch/plans.h"
+#include "search_space/sketch/row_axes.h"
 #include "search_space/sketch/row_parts.h"
 
 namespace heddle::search_space {
@@ -26,12 +26,27 @@ namespace {
 constexpr int64_t kLongRow = 8192;
 constexpr int64_t kParts[] = {1024, 4096};
 
+// What the rows' kernel stores for others: the rows' results of `reductions`, and statistics.
+std::set<std::string> EndsOf(std::shared_ptr<const TensorProgram> program,
+                             const std::vector<RowsFirst>& reductions) {
+  std::set<std::string> ends;
+  for (const RowsFirst& first : reductions) {
+    auto more = WithRowsFirst(*program, first.stage, first.axes);
+    if (!more.ok()) continue;
+    program = *std::move(more);
+    ends.insert(NameOfRows(first.stage));
+  }
+  for (std::string& statistic : StatisticsOfRows(*program)) ends.insert(std::move(statistic));
+  return ends;
+}
+
 // Steps in front of those that reduce rows first, and the program behind them.
 struct Prepared {
   std::string name;  // of the way, in front of sketches' names
   std::vector<Step> steps;
   std::shared_ptr<const TensorProgram> program;
-  std::vector<RowsFirst> reductions;
+  std::vector<RowsFirst> reductions = ReductionsBesideRows(*program);
+  std::set<std::string> ends = EndsOf(program, reductions);
 };
 
 // Has a reduction an axis of its own among those that number rows, as one of a channel's has?
@@ -46,19 +61,20 @@ bool AreOfChannels(const TensorProgram& program, const std::vector<RowsFirst>& r
   });
 }
 
-// The reductions over rows in two; those of channels over longer rows where the axes of an output's
-// rows and of their elements, as those of an image's pixels, can be one.
+// The reductions over rows in two; those of channels, and rows with statistics that others reduce,
+// over longer rows where the axes of an output's rows and of their elements, as those of an image's
+// pixels, can be one.
 Prepared Prepare(const std::shared_ptr<const TensorProgram>& program) {
-  Prepared plain{"", {}, program, ReductionsBesideRows(*program)};
-  if (!AreOfChannels(*program, plain.reductions)) return plain;
+  Prepared plain{"", {}, program};
   for (const Stage& s : program->stages) {
-    const auto collapsed = s.is_output && !s.is_reduction()
-                               ? Collapse(*program, s.name())
-                               : absl::InvalidArgumentError("not a row's");
-    if (!collapsed.ok()) continue;
-    std::vector<RowsFirst> longer = ReductionsBesideRows(**collapsed);
-    if (!AreOfChannels(**collapsed, longer)) continue;
-    return {"", {CollapseAxes{s.name()}}, *collapsed, std::move(longer)};
+    if (!s.is_output || s.is_reduction()) continue;
+    RowAxes axes = RowsAlongFewerAxes(program, s.name());
+    if (axes.steps.empty()) continue;
+    Prepared longer{"", std::move(axes.steps), std::move(axes.program)};
+    const bool is_better = AreOfChannels(*longer.program, longer.reductions)
+                               ? AreOfChannels(*program, plain.reductions)
+                               : longer.ends.size() > plain.ends.size();
+    if (is_better) return longer;
   }
   return plain;
 }
@@ -85,8 +101,7 @@ std::vector<Prepared> PrepareParts(const std::shared_ptr<const TensorProgram>& p
     const SplitAxis step{rows->name(), rows->axes.back()->name, columns};
     const auto split = WithSplitAxis(*program, step.stage, step.axis, step.width);
     if (!split.ok()) continue;
-    all.push_back(
-        {absl::StrCat("row_parts[", columns, "]+"), {step}, *split, ReductionsBesideRows(**split)});
+    all.push_back({absl::StrCat("row_parts[", columns, "]+"), {step}, *split});
   }
   return all;
 }
@@ -94,14 +109,10 @@ std::vector<Prepared> PrepareParts(const std::shared_ptr<const TensorProgram>& p
 std::vector<Sketch> RowsFirstSketches(const std::shared_ptr<const TensorProgram>& program,
                                       const Prepared& prepared, const Target& target) {
   std::vector<Step> steps = prepared.steps;
-  std::set<std::string> ends;
-  for (const RowsFirst& step : prepared.reductions) {
-    ends.insert(NameOfRows(step.stage));
-    steps.emplace_back(step);
-  }
-  if (ends.empty()) return {};
+  steps.insert(steps.end(), prepared.reductions.begin(), prepared.reductions.end());
+  if (prepared.ends.empty()) return {};
   const auto shape =
-      std::make_shared<const ProgramShape>(FuseKernelsTogether(program, steps, ends));
+      std::make_shared<const ProgramShape>(FuseKernelsTogether(program, steps, prepared.ends));
   std::vector<Plans> plans = PlansOf(*shape, false, target);
   for (Plans& made : plans) {
     std::erase_if(made, [&](const Plan& p) { return !p.plan->IsWritable(shape->schedule); });

@@ -32,18 +32,24 @@ bool AreReduced(const TensorProgram& program, const std::vector<Var>& axes) {
   });
 }
 
+const std::vector<Var>& AxesOf(const TensorProgram& program, const std::string& stage) {
+  return std::find_if(program.stages.begin(), program.stages.end(),
+                      [&](const Stage& s) { return s.name() == stage; })
+      ->axes;
+}
+
 }  // namespace
 
-RowAxes RowsAlongFewerAxes(const std::shared_ptr<const TensorProgram>& program) {
-  RowAxes rows{"collapse", {}};
-  std::shared_ptr<const TensorProgram> now = program;
-  const std::string root = program->stages.back().name();
+RowAxes RowsAlongFewerAxes(const std::shared_ptr<const TensorProgram>& program,
+                           const std::string& root) {
+  RowAxes rows{"collapse", {}, program};
+  std::shared_ptr<const TensorProgram>& now = rows.program;
   if (auto collapsed = Collapse(*now, root); collapsed.ok()) {
     now = *std::move(collapsed);
     rows.steps.emplace_back(CollapseAxes{root});
   }
-  while (AreReduced(*now, now->stages.back().axes) &&
-         MergeLast(root, now->stages.back().axes, now, rows.steps)) {
+  while (AreReduced(*now, AxesOf(*now, root)) &&
+         MergeLast(root, AxesOf(*now, root), now, rows.steps)) {
     rows.name = "merge";
     for (const Stage& s : std::vector<Stage>(now->stages)) {
       (void)MergeLast(s.name(), s.reduce_axes, now, rows.steps);

@@ -100,7 +100,7 @@ void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const
                       std::vector<Sketch>& sketches) {
   const bool has_strided = HasStridedRows(sketches);
   if (HasOneKernel(sketches) && !has_strided) return;
-  const auto [name, steps] = RowsAlongFewerAxes(program);
+  const auto [name, steps, collapsed] = RowsAlongFewerAxes(program, program->stages.back().name());
   if (steps.empty()) return;
   ProgramShape fused = FuseKernels(program, steps);
   // Statistics of the rows that are outputs, too, are stored with the last one.
@@ -246,13 +246,18 @@ void KeepPacked(const ProgramShape& shape, bool only_last, std::vector<Plans>& p
 }
 
 // With the tensors of products in layouts that are read faster (packing.h), behind the steps of
-// `shape`, which an algorithm of that name has made. What packs all it can is drawn more often.
+// `shape`, which an algorithm of that name has made. What packs all it can is drawn more often. Of
+// what these store the copy is stored alone.
 void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                const ProgramShape& shape, const std::string& name, std::vector<Sketch>& sketches) {
   const std::vector<std::vector<Packing>> choices = PackingsOf(shape, target);
   for (const std::vector<Packing>& packs : choices) {
     std::vector<Step> steps = shape.steps;
     for (const Packing& pack : packs) {
+      std::erase_if(steps, [&](const Step& step) {
+        const auto* const stored = std::get_if<Materialize>(&step);
+        return stored != nullptr && stored->stage == pack.tensor;
+      });
       steps.insert(steps.end(), pack.steps.begin(), pack.steps.end());
     }
     const auto packed = std::make_shared<const ProgramShape>(FindKernels(program, steps));
@@ -281,12 +286,20 @@ bool HasMatrixChain(const ProgramShape& shape, const std::vector<Plans>& plans) 
 // Which partitions of a program, with these plans, are wanted.
 using IsWanted = absl::FunctionRef<bool(const Partitioned&, const std::vector<Plans>&)>;
 
+// Has a partition nothing but what others read stored?
+bool StoresAlone(const Partitioned& p) {
+  return !p.together && p.partition.apart.empty() && p.partition.merged.empty() &&
+         p.partition.kept.empty();
+}
+
 // The program divided among kernels in other ways, from `starts` on. The best by the estimate is
-// drawn more often.
+// drawn more often, and with its tensors packed, too, where the definition has no products of which
+// these are.
 void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                    const std::vector<Partitioned>& starts, IsWanted is_wanted,
                    std::vector<Sketch>& sketches) {
   const size_t before = sketches.size();
+  std::shared_ptr<const ProgramShape> best;
   for (const Partitioned& p : PartitionsOf(program, starts, target)) {
     const std::vector<Plans> plans = PlansOfPartition(*p.shape, target);
     if (!IsEachMade(plans) || !is_wanted(p, plans)) continue;
@@ -298,7 +311,12 @@ void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Ta
       sketches[s].is_partition = true;
       sketches[s].draws = first == before ? 2 : 1;
     }
+    if (first == before && StoresAlone(p)) best = p.shape;
   }
+  const bool has_packed = std::any_of(sketches.begin(), sketches.end(), [](const Sketch& s) {
+    return absl::StartsWith(s.name, "pack/");
+  });
+  if (best != nullptr && !has_packed) AddPacked(program, target, *best, "parts+pack", sketches);
 }
 
 // Those of before: the definition, what is computed together and what is `parted`.
@@ -500,11 +518,8 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   DrawHeldPrefixesMore(algorithms, sketches);
   for (const Algorithm& algorithm : algorithms) {
     if (!algorithm.is_last) continue;
-    const size_t before = sketches.size();
     AddForMatrices(program, target, algorithm, sketches);
-    if (sketches.size() == before) {
-      AddPaddedPartitions(program, target, algorithm, kAnyPartition, sketches);
-    }
+    AddPaddedPartitions(program, target, algorithm, kAnyPartition, sketches);
   }
   AddRowParts(program, target, sketches);
   AddRecomputed(program, target, sketches);

@@ -53,7 +53,17 @@ class LoopVectorizer {
       condition = AndAlso(condition, store->condition);
     }
     if (store->buffer == nullptr) return nullptr;
-    if (condition != nullptr && !IsUniform(condition, lane_)) return WithTail(condition, store);
+    Expr inside;  // where what is read is guarded
+    const bool may_end = store->kind == StmtNode::Kind::kStore;
+    const Expr whole = may_end ? WithoutGuards(store->value, inside) : store->value;
+    if (inside != nullptr || (condition != nullptr && !IsUniform(condition, lane_))) {
+      return WithTail(condition, inside, store, whole);
+    }
+    return Wide(condition, store);
+  }
+
+ private:
+  Stmt Wide(const Expr& condition, const Stmt& store) {
     auto wide = MakeNode<StmtNode>(*store);
     const bool is_update =
         store->kind == StmtNode::Kind::kIntrin && store->intrinsic == Intrinsic::kAtomicCombine;
@@ -70,19 +80,48 @@ class LoopVectorizer {
     return condition == nullptr ? out : If(AtZero(condition, lane_), out);
   }
 
- private:
-  // Of a condition that holds for the first lanes up to some, as at the end of an array of an odd
-  // length: all lanes at once where it holds for the last one, and else one by one.
-  Stmt WithTail(const Expr& condition, const Stmt& store) {
-    for (const Expr& c : Conjuncts(condition)) {
-      if (!IsUniform(c, lane_) && !HoldsUpToALane(c)) return nullptr;
+  // Of conditions that hold for the first lanes up to some, as at the end of an array of an odd
+  // length: all lanes at once where they hold for the last one, and else one by one. `whole` is the
+  // value where `inside` holds.
+  Stmt WithTail(const Expr& condition, const Expr& inside, const Stmt& store, const Expr& whole) {
+    if (store->kind != StmtNode::Kind::kStore ||
+        (condition != nullptr && !HoldsUpToALaneEach(condition))) {
+      return nullptr;
     }
-    if (store->kind != StmtNode::Kind::kStore) return nullptr;
-    const Stmt wide = Run(store);
-    if (wide == nullptr || !HasWideAccess(wide->body[0])) return nullptr;
-    const Expr all = SimplifyAt(condition, lane_, Int(lane_->extent - 1));
+    auto unguarded = MakeNode<StmtNode>(*store);
+    unguarded->value = whole;
+    const Stmt wide = Wide(nullptr, unguarded);
+    if (wide == nullptr || !HasWideAccess(wide->body[0])) {
+      const bool is_uniform = condition == nullptr || IsUniform(condition, lane_);
+      any_ = false;
+      return is_uniform ? Wide(condition, store) : nullptr;
+    }
+    const Expr all = SimplifyAt(AndAlso(condition, inside), lane_, Int(lane_->extent - 1));
+    const Stmt each = condition == nullptr ? store : If(condition, store);
     return Seq({If(all, wide), IfRarely(Simplify(MakeExpr(Op::kNot, {all})),
-                                        For(lane_, ForKind::kUnrolled, If(condition, store)))});
+                                        For(lane_, ForKind::kUnrolled, each))});
+  }
+  // The value where all loads are inside that are zero past an end inside the lanes; adds to
+  // `inside` where that is.
+  Expr WithoutGuards(const Expr& e, Expr& inside) const {
+    if (IsGuarded(e) && e->args[1]->op == Op::kLoad) {
+      if (IsUniform(e->args[0], lane_) || !HoldsUpToALaneEach(e->args[0])) return e;
+      inside = AndAlso(inside, e->args[0]);
+      return e->args[1];
+    }
+    std::shared_ptr<ExprNode> changed;
+    for (size_t i = 0; i < e->args.size(); ++i) {
+      Expr arg = WithoutGuards(e->args[i], inside);
+      if (arg == e->args[i]) continue;
+      if (changed == nullptr) changed = MakeNode<ExprNode>(*e);
+      changed->args[i] = std::move(arg);
+    }
+    return changed != nullptr ? Expr(changed) : e;
+  }
+  bool HoldsUpToALaneEach(const Expr& condition) const {
+    const std::vector<Expr> all = Conjuncts(condition);
+    return std::all_of(all.begin(), all.end(),
+                       [&](const Expr& c) { return IsUniform(c, lane_) || HoldsUpToALane(c); });
   }
   // Of memory: registers are as good one by one.
   static bool HasWideAccess(const Stmt& store) {

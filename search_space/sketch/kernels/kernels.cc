@@ -57,6 +57,7 @@ class ShapeFinder {
   // The same of the program as one kernel, but for what reads one of `ends`, by names.
   void FuseTogether(const std::set<std::string>& ends) {
     FindBehind(ends);
+    ReadAgain(ends);
     if (!FuseFront(ends) || !HasCompanions()) return;
     AddFrontKernel();
     FindKernelsBehind();
@@ -266,14 +267,33 @@ class ShapeFinder {
   }
   void InlineStage(int i) { Take(ComputeInline{stage(i).name()}); }
 
-  // What reads one of `ends`, itself or through others.
+  // What reads one of `ends` elsewhere than at its own rows, itself or through others.
   void FindBehind(const std::set<std::string>& ends) {
     for (const ScheduledStage& s : schedule_.stages()) {
-      const Tensors reads = ReadsOf(s);
-      const bool is_behind = std::any_of(reads.begin(), reads.end(), [&](const Buffer* tensor) {
-        return ends.contains(tensor->name) || behind_.contains(tensor);
+      const std::vector<Expr> loads = LoadsIn(s.body);
+      const bool is_behind = std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
+        const bool reads_end = ends.contains(load->buffer->name);
+        return behind_.contains(load->buffer.get()) || (reads_end && !IsAtOwnRow(load, s));
       });
       if (is_behind) behind_.insert(s.tensor.get());
+    }
+  }
+  // Does it read at the first of its own axes?
+  static bool IsAtOwnRow(const Expr& load, const ScheduledStage& s) {
+    if (s.axes.size() < load->args.size()) return false;
+    return std::equal(load->args.begin(), load->args.end(), s.axes.begin(),
+                      [](const Expr& index, const Var& axis) {
+                        return index->op == Op::kVar && index->var == axis;
+                      });
+  }
+  // What has the rows of which `ends` are made does not wait for these.
+  void ReadAgain(const std::set<std::string>& ends) {
+    for (const std::string& end : ends) {
+      const int s = schedule_.FindStage(end);
+      if (s < 0) continue;
+      for (const int r : schedule_.ReadersOf(stage(s).tensor.get())) {
+        if (!IsBehind(stage(r))) Take(ComputeAgain{end, stage(r).name()});
+      }
     }
   }
   bool IsBehind(const ScheduledStage& s) const { return behind_.contains(s.tensor.get()); }

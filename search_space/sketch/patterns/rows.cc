@@ -20,6 +20,7 @@ namespace {
 
 constexpr int64_t kShortestRow = 16;        // shorter ones are one thread's work
 constexpr int64_t kShortestStridedRow = 2;  // one thread has many of them, side by side
+constexpr int64_t kLongRow = 1024;          // beside a vector
 constexpr int64_t kMostReuse = 4;           // of an input's elements; beyond it tiling is better
 constexpr int64_t kMostResults = 32;        // that a thread adds up at once
 
@@ -479,9 +480,14 @@ class RowFinder {
       while (extent % rows_.vector != 0) rows_.vector /= 2;
     };
     if (strided_) return fit(rows_.extents[innermost_]);
+    const bool is_one_row = std::all_of(rows_.extents.begin(), rows_.extents.end(),
+                                        [](int64_t extent) { return extent == 1; });
     for (int i : stages_) {
       const ScheduledStage& s = stage(i);
-      if (s.is_reduction()) fit(s.reduce_axes.back()->extent);
+      // Of one long row the last vector alone crosses its end.
+      const bool is_long =
+          is_one_row && s.reduce_axes.size() == 1 && s.reduce_axes[0]->extent >= kLongRow;
+      if (s.is_reduction() && !is_long) fit(s.reduce_axes.back()->extent);
       if (HasColumn(s) && !HasResults(s)) fit(Column(s)->extent);
     }
   }

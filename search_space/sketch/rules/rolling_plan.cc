@@ -7,6 +7,21 @@
 #include "base/status.h"
 
 namespace heddle::search_space {
+namespace {
+
+// Of all that a product reads of a factor, which several results may share.
+double BytesRead(const MatrixKernel& product, const Factor& factor) {
+  const TiledKernel& kernel = product.kernel;
+  double bytes = static_cast<double>(SizeOf(factor.operand.dtype));
+  for (size_t a : factor.axes) {
+    const bool is_data = a < kernel.axes.size();
+    const TiledAxis& axis = is_data ? kernel.axes[a] : kernel.reduce_axes[a - kernel.axes.size()];
+    bytes *= static_cast<double>(axis.extent);
+  }
+  return bytes;
+}
+
+}  // namespace
 
 int64_t RollingPlan::Blocks(const RollingTile& t) const {
   int64_t blocks = 1;
@@ -68,8 +83,35 @@ void RollingPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const
   }
 }
 
+int64_t RollingPlan::ResultsAtOnce(int64_t results) const {
+  const double room = static_cast<double>(Kernel().target.l2_bytes) / 2;
+  double bytes = BytesRead(chain_.root, chain_.values());
+  for (size_t s = 0; s < chain_.scores.size(); ++s) {
+    const ScoreProduct& scores = chain_.scores[s];
+    if (s != chain_.keys_are_values) bytes += BytesRead(scores.product, scores.keys());
+  }
+  if (room <= 0 || bytes <= room) return results;
+  int64_t at_once = 1;
+  for (int64_t d = 2; d <= results; ++d) {
+    const double share = static_cast<double>(d) / static_cast<double>(results);
+    if (results % d == 0 && bytes * share <= room) at_once = d;
+  }
+  return at_once;
+}
+
+LoopList RollingPlan::OrderBlocks(ScheduleWriter& w, const RollingTile& t, const LoopList& results,
+                                  const LoopRef& rows) const {
+  if (results.empty()) return {rows};
+  const LoopRef all = w.Fuse(results);
+  if (!t.skips_masked) return {all, rows};
+  const auto [outer, inner] = w.Split(all, ResultsAtOnce(all.var->extent));
+  w.Reorder({outer, rows, inner});
+  return {outer, rows, inner};
+}
+
 // Blocks, warps and lanes, and what each lane holds. Of a mask, blocks that run together have as
-// much to do as one another. Returns the loop of the threads.
+// much to do as one another, as far as what they read stays in the cache. Returns the loop of the
+// threads.
 LoopRef RollingPlan::WriteResult(ScheduleWriter& w, const RollingTile& t) const {
   const StageRef root = Kernel().root;
   const LoopList axes = w.Loops(root);
@@ -77,7 +119,7 @@ LoopRef RollingPlan::WriteResult(ScheduleWriter& w, const RollingTile& t) const 
   std::vector<int64_t> parts = {t.groups, t.tiles};
   if (in_warpgroups) parts.push_back(t.layout().warps);
   parts.insert(parts.end(), {t.layout().row_blocks(), FragmentLayout::kBlockRows});
-  LoopList blocks, row, col;
+  LoopList blocks, results, row, col;
   for (size_t a = 0; a < axes.size(); ++a) {
     if (a == RowAxis()) {
       row = w.Split(axes[a], parts);
@@ -88,13 +130,19 @@ LoopRef RollingPlan::WriteResult(ScheduleWriter& w, const RollingTile& t) const 
       blocks.push_back(col[0]);  // one
     } else {
       blocks.push_back(axes[a]);
+      results.push_back(axes[a]);
     }
   }
+  int64_t count = 1;
+  for (const LoopRef& result : results) count *= result.var->extent;
+  const bool in_turns = ResultsAtOnce(count) < count;
+  if (in_turns) blocks = Join({results, {row[0], col[0]}});
   const LoopRef &line = row[row.size() - 1], &row_block = row[row.size() - 2];
   LoopList threads = {row[1]};
   if (in_warpgroups) threads.push_back(row[3]);
   threads.insert(threads.end(), {line, col[2]});
   w.Reorder(Join({blocks, threads, {row[2], row_block, col[1], col[3]}}));
+  if (in_turns) blocks = Join({OrderBlocks(w, t, results, row[0]), {col[0]}});
   w.Bind(w.Fuse(blocks), BindTo::kBlock);
   if (t.min_blocks > 0) w.LaunchBounds(root, t.min_blocks);
   const LoopRef thread = w.Fuse(threads);

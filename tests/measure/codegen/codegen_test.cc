@@ -134,7 +134,7 @@ std::string HashOfGoldens() {
 }
 
 TEST(Codegen, OtherSourceOrStepsAreAnotherVersion) {
-  constexpr int kVersion = 36;
+  constexpr int kVersion = 37;
   constexpr char kHash[] = "df9f6b20426b230c";
   EXPECT_EQ(kVersion, kGeneratorVersion) << "say here what it stands for: " << HashOfGoldens();
   EXPECT_EQ(HashOfGoldens(), kHash)
@@ -527,12 +527,34 @@ TEST_F(ExprText, WhatIsRoundedAtOnceIsRoughInOtherFunctions) {
             "to_float16(1.0f - (1.0f / (1.0f + expf(-((float)x)))))");
   EXPECT_EQ(Print(rounded(v * log)), "to_float16((float)x * rough_log((float)x))");
   EXPECT_EQ(Print(rounded(v + log)), "to_float16((float)x + logf((float)x))");
+  EXPECT_EQ(Print(rounded(gate + log)),
+            "to_float16((1.0f / (1.0f + expf(-((float)x)))) + logf((float)x))");
   const auto power = [&](double y) { return rounded(MakeExpr(Op::kPow, {v, number(y)})); };
   EXPECT_EQ(Print(power(0.25)), "to_float16(rough_power((float)x, 0.25f))");
   EXPECT_EQ(Print(power(-2.5)), "to_float16(rough_power((float)x, -2.5f))");
   EXPECT_EQ(Print(power(3)), "to_float16(powf((float)x, 3.0f))");
   EXPECT_EQ(Print(power(17.5)), "to_float16(powf((float)x, 17.5f))");
   EXPECT_EQ(Print(MakeExpr(Op::kPow, {v, number(0.25)})), "powf((float)x, 0.25f)");
+}
+
+// A sum of what is not negative cannot cancel, nor is the logarithm of 1 + x further off than x.
+TEST_F(ExprText, SumsThatCannotCancelAreRough) {
+  const auto number = [](double value) { return Float(value, DType::kFloat32); };
+  const auto rounded = [](const Expr& value) { return Cast(DType::kFloat16, value); };
+  const Expr v = Cast(DType::kFloat32, x), e = MakeExpr(Op::kExp, {v});
+  const Expr softplus = MakeExpr(Op::kMax, {v, number(0)}) +
+                        MakeExpr(Op::kLog, {number(1) + MakeExpr(Op::kExp, {v * number(-1)})});
+  EXPECT_EQ(Print(rounded(softplus)),
+            "to_float16(nan_max_f32((float)x, 0.0f) + "
+            "rough_log(1.0f + rough_exp2((float)x * -1.44269502f)))");
+  EXPECT_EQ(Print(rounded(v * v + e)),
+            "to_float16((float)x * (float)x + rough_exp2((float)x * 1.44269502f))");
+  EXPECT_EQ(Print(rounded(v * v - e)), "to_float16((float)x * (float)x - expf((float)x))");
+  EXPECT_EQ(Print(rounded(number(-1) + e)), "to_float16(-1.0f + expf((float)x))");
+  EXPECT_EQ(Print(rounded(v * number(3) + e)), "to_float16((float)x * 3.0f + expf((float)x))");
+  // Near 1 the logarithm of a half and something says less than that does.
+  EXPECT_EQ(Print(rounded(MakeExpr(Op::kLog, {number(0.5) + e}))),
+            "to_float16(rough_log(0.5f + expf((float)x)))");
 }
 
 // In float32 21 / 7 is 3 and x / x is 1, which products with reciprocals are not always.

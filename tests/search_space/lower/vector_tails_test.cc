@@ -20,23 +20,30 @@ op step(n) {
   out B[i: n]: float32 = X[i] * Y[i]
   out C[i: n] = select(i >= 3 && i < n - 2, X[i], 0)
 }
+op sums(n) {
+  in X[n], Y[n]
+  out S[a: 1]: float32 = sum(i: n) X[i] * Y[i]
+  out M[a: 1]: float32 = max(i: n) abs(X[i])
+}
 op of_one_image(n) {
   in X[1, n]
   out A[z: 1, i: n] = 2 * X[z, i]
 }
 )";
 
-void ExpectWideAndRight(const std::string& op, DType type, const std::string& vector) {
+void ExpectWideAndRight(const std::string& op, DType type, const std::string& vector,
+                        const char* rule = "stream:") {
   const auto program = InstantiatedFrom(kOperators, op, "n=1027", type);
   const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
   const TensorValues inputs = IntegerInputs(*program);
   TensorValues expected = inputs;
   EvaluateAll(*program, expected);
   const auto is_wanted = [&](const std::string& text) {
-    return absl::StartsWith(text, "stream:") && absl::StrContains(text, vector);
+    return absl::StartsWith(text, rule) && absl::StrContains(text, vector);
   };
   ForDrawnPoints(space, 3, is_wanted, inputs, [&](const Program& lowered, const TensorValues& got) {
-    EXPECT_TRUE(absl::StrContains(ToString(lowered), vector == " vector=8" ? "]:8" : "]:4"));
+    EXPECT_TRUE(absl::StrContains(ToString(lowered), vector == " vector=8" ? "]:8" : "]:4"))
+        << ToString(lowered);
     ExpectOutputsNear(*program, expected, got, 0);
   });
 }
@@ -44,6 +51,12 @@ void ExpectWideAndRight(const std::string& op, DType type, const std::string& ve
 TEST(VectorTails, OfOutputsOfTwoTypes) {
   ExpectWideAndRight("step", DType::kFloat16, " vector=8");
   ExpectWideAndRight("step", DType::kFloat32, " vector=4");
+}
+
+// What is read past the end is nothing of the sum, nor of the maximum.
+TEST(VectorTails, OfSumsOfOneRow) {
+  ExpectWideAndRight("sums", DType::kFloat16, " vector=4", "rows:");
+  ExpectWideAndRight("sums", DType::kFloat32, " vector=4", "rows:");
 }
 
 TEST(VectorTails, OfOneRowBesideAxesOfOneElement) {

@@ -43,6 +43,23 @@ op divided(b, n) {
 }
 )";
 
+constexpr const char* kGradients = R"(
+op of_images(n, c, h, w) {
+  in X[n, c, h, w], G[n, c, h, w], W[c]
+  A[z: n, k: c] = sum(y: h, x: w) G[z, k, y, x]
+  B[z: n, k: c] = sum(y: h, x: w) G[z, k, y, x] * X[z, k, y, x]
+  out D[z: n, k: c, y: h, x: w] = W[k] * (G[z, k, y, x] - (A[z, k] + X[z, k, y, x] * B[z, k]) / 16)
+  out DW[k: c] = sum(z: n) B[z, k]
+  out DB[k: c] = sum(z: n) A[z, k]
+}
+op of_rows(m, n) {
+  in X[m, n], G[m, n]
+  A[i: m] = sum(j: n) G[i, j] * X[i, j]
+  out D[i: m, j: n] = G[i, j] - X[i, j] * A[i] / 16
+  out T[a: 1] = sum(i: m) A[i] * A[i]
+}
+)";
+
 std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::string& shape) {
   return InstantiatedFrom(kOperators, op, shape, DType::kFloat32);
 }
@@ -94,6 +111,27 @@ INSTANTIATE_TEST_SUITE_P(All, BesideLongRows,
                          testing::Values(std::pair("of_each", "b=3,n=8192"),
                                          std::pair("of_all", "n=9216")),
                          [](const auto& info) { return info.param.first; });
+
+// What rows' gradients are made of is stored beside them for those who reduce it over the rows.
+TEST(StatisticsOfRowsTest, AreStoredByTheRowsKernel) {
+  const Target target = *FindTarget("h100");
+  for (const auto& [op, shape] :
+       {std::pair("of_images", "n=3,c=2,h=4,w=5"), std::pair("of_images", "n=2,c=3,h=1,w=19"),
+        std::pair("of_rows", "m=5,n=40")}) {
+    SCOPED_TRACE(op);
+    const auto program = InstantiatedFrom(kGradients, op, shape, DType::kFloat32);
+    ExpectPointsCompute(program, target, " rows_first/rows+");
+    const auto space = *SearchSpace::Create(program, target);
+    for (const Point& point : DrawnPoints(space, 2, BeginsWith("rows_first/rows+"))) {
+      const Program lowered = *space.Lower(point);
+      const auto reads = [](const Kernel& k) {
+        return std::any_of(k.arguments.begin(), k.arguments.end(),
+                           [](const BufferRef& b) { return b->name == "G"; });
+      };
+      EXPECT_EQ(std::count_if(lowered.kernels.begin(), lowered.kernels.end(), reads), 1);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace heddle::search_space::one_pass_test

@@ -60,6 +60,11 @@ op rectified(m, n, k) {
   in A[m, k], B[k, n]
   out C[i: m, j: n] = sum(r: k) max(A[i, r], 0) * B[r, j]
 }
+op standardised(n, m) {
+  in X[n, m], P[m]
+  Z[i: n, r: m]: float16 = (X[i, r] - P[r]) * sigmoid(P[r])
+  out K[i: n, j: n] = sum(r: m) Z[i, r] * Z[j, r]
+}
 op einsum(m, n, k) {
   in A[m, k, 4], B[k, n, 4]
   out C[b: 4, i: m, j: n] = sum(r: k) A[i, r, b] * B[r, j, b]
@@ -197,6 +202,8 @@ constexpr Case kCases[] = {
     {"gathered", "gathered", "m=37,n=24,k=40,v=11", DType::kBFloat16},
     {"gathered_tf32", "gathered", "m=70,n=36,k=20,v=11", DType::kTF32},
     {"rectified", "rectified", "m=67,n=24,k=40", DType::kFloat16},
+    // No product until its factor is stored, which both read, in rows that begin anywhere.
+    {"standardised", "standardised", "n=37,m=1043", DType::kFloat16, " parts+pack/"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Operators, PackedPoints, testing::ValuesIn(kCases),

@@ -237,6 +237,28 @@ TEST(PartitionTest, StoresWhatAChainReadsFirst) {
   EXPECT_THAT(sketches("h=24,n=4090,d=64"), testing::Contains("pad_terms/parts/" + made));
 }
 
+// Nor does a chain that could compute them on the way keep from that.
+TEST(PartitionTest, StoresWhatAPaddedChainReadsFirst) {
+  const auto op = ParseOperators(
+      "op turned_attention(h, n, d) { in X[n, 3, h, d], C[n, d], S[n, d]  "
+      "R[a: 2, p: h, i: n, x: d]: bfloat16 = X[i, a, p, x] * C[i, x] + select(x < d / 2, -X[i, a, "
+      "p, x + d / 2], X[i, a, p, x - d / 2]) * S[i, x]  "
+      "T[p: h, i: n, j: n] = sum(x: d) R[0, p, i, x] * R[1, p, j, x]  "
+      "M[p: h, i: n] = max(j: n) T[p, i, j]  "
+      "E[p: h, i: n, j: n]: bfloat16 = exp(0.125 * (T[p, i, j] - M[p, i]))  "
+      "Z[p: h, i: n] = sum(j: n) E[p, i, j]  "
+      "O[p: h, i: n, x: d] = sum(j: n) E[p, i, j] * X[j, 2, p, x]  "
+      "out Y[i: n, p: h, x: d] = O[p, i, x] / Z[p, i] }");
+  ASSERT_TRUE(op.ok()) << op.status();
+  const auto program = op->front().Instantiate(*ParseShape("h=24,n=1029,d=64"), DType::kBFloat16);
+  const auto space =
+      *SearchSpace::Create(std::make_shared<const TensorProgram>(*program), *FindTarget("h100"));
+  EXPECT_THAT(
+      SketchesOf(space),
+      testing::IsSupersetOf({"pad_terms/rolling_warpgroup",
+                             "pad_terms/parts/stream+rolling_warpgroup[stored=R][merged=M|T|Z]"}));
+}
+
 // Two ways lead to the same rules and stages here: of a printed point it must be known which.
 TEST(PartitionTest, SketchesHaveNamesOfTheirOwn) {
   const auto op = ParseOperators(

@@ -93,6 +93,29 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+// Where a cache has no room for all keys and values, blocks that run at once are of a few results.
+TEST(RollingTest, BlocksAreOfFewResultsAtOnce) {
+  const auto program = ProgramOf("causal", "b=6,s=128,d=16");
+  Target target = *FindTarget("h100");
+  target.l2_bytes = int64_t{32} << 10;  // of 48 KB, of which half of it has a third
+  const auto space = *SearchSpace::Create(program, target);
+  TensorValues expected = Inputs(*program);
+  EvaluateAll(*program, expected);
+  size_t in_turns = 0;
+  for (const char* rule : {"rolling:", "rolling_warpgroup:"}) {
+    for (const Point& point : PointsOf(space, 8, rule)) {
+      const std::string steps = ToString(*space.Steps(point));
+      SCOPED_TRACE(steps);
+      in_turns += absl::StrContains(steps, "split(Y, z, [2])") ? 1 : 0;
+      TensorValues got = Inputs(*program);
+      const absl::Status ran = Interpret(*space.Lower(point), got, {});
+      ASSERT_TRUE(ran.ok()) << ran;
+      ExpectOutputsNear(*program, expected, got, 2e-2);
+    }
+  }
+  EXPECT_GT(in_turns, 4);
+}
+
 // A mask that is added leaves out keys that come first: the largest score so far is -infinity, and
 // the weights of these are 0 all the same.
 TEST(RollingTest, KeysThatComeFirstMayBeLeftOut) {

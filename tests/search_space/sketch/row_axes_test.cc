@@ -42,14 +42,14 @@ std::shared_ptr<const TensorProgram> Made(const std::string& op, const std::stri
 }
 
 TEST(RowAxes, AreAsFewAsWhatIsReadAlongThemAllows) {
-  const RowAxes weights = RowsAlongFewerAxes(Made("group_weights", "n=2,g=3,c=4,h=5,w=6"));
+  const RowAxes weights = RowsAlongFewerAxes(Made("group_weights", "n=2,g=3,c=4,h=5,w=6"), "Y");
   EXPECT_EQ(weights.name, "merge");
   EXPECT_EQ(ToString(weights.steps),
             "collapse(Y)\nmerge_axes(Y, k, yx)\nmerge_axes(M, k, yx)\nmerge_axes(V, k, yx)\n");
-  const RowAxes gradients = RowsAlongFewerAxes(Made("image_gradients", "n=2,g=3,h=5,w=6"));
+  const RowAxes gradients = RowsAlongFewerAxes(Made("image_gradients", "n=2,g=3,h=5,w=6"), "D");
   EXPECT_EQ(gradients.name, "collapse");
   EXPECT_EQ(ToString(gradients.steps), "collapse(D)\n");
-  EXPECT_TRUE(RowsAlongFewerAxes(Made("rows", "n=2,g=3")).steps.empty());
+  EXPECT_TRUE(RowsAlongFewerAxes(Made("rows", "n=2,g=3"), "Y").steps.empty());
 }
 
 TEST(RowAxes, OneKernelComputesTheDefinition) {

@@ -142,6 +142,13 @@ std::optional<std::vector<std::string>> AxesAmongRows(const Stage& reduction, co
   return in_order && !are_first ? std::optional(axes) : std::nullopt;
 }
 
+// Are these the axes that number rows?
+bool NumberRows(const std::vector<Var>& axes, const Stage& rows) {
+  return axes.size() + 1 == rows.axes.size() &&
+         std::equal(axes.begin(), axes.end(), rows.axes.begin(),
+                    [](const Var& a, const Var& b) { return a->extent == b->extent; });
+}
+
 }  // namespace
 
 std::string NameOfRows(const std::string& stage) { return absl::StrCat(stage, ".rows"); }
@@ -227,6 +234,31 @@ std::vector<RowsFirst> ReductionsBesideRows(const TensorProgram& program) {
     auto axes = AxesAmongRows(stage, *rows);
     if (!axes) axes = AxesOfRows(stage, *rows);
     if (axes.has_value()) found.push_back({stage.name(), *std::move(axes)});
+  }
+  return found;
+}
+
+std::vector<std::string> StatisticsOfRows(const TensorProgram& program) {
+  std::vector<std::string> found;
+  const Stage* const rows = RowsIn(program);
+  if (rows == nullptr) return found;
+  const Tensors of_rows = AllReads(program).at(rows->tensor.get());
+  for (const Stage& stage : program.stages) {
+    if (!stage.is_reduction() || stage.is_output || !of_rows.contains(stage.tensor.get()) ||
+        !NumberRows(stage.axes, *rows)) {
+      continue;
+    }
+    const bool is_reduced =
+        std::any_of(program.stages.begin(), program.stages.end(), [&](const Stage& reader) {
+          if (!reader.is_reduction() || of_rows.contains(reader.tensor.get())) return false;
+          const std::vector<Expr> loads = LoadsIn(reader.body);
+          Variables reduced;
+          for (const Var& v : reader.reduce_axes) reduced.push_back(v.get());
+          return std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
+            return load->buffer == stage.tensor && MentionsAny(load, reduced);
+          });
+        });
+    if (is_reduced) found.push_back(stage.name());
   }
   return found;
 }

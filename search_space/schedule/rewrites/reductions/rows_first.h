@@ -41,6 +41,10 @@ std::string NameOfRows(const std::string& stage);
 // computed.
 std::vector<RowsFirst> ReductionsBesideRows(const TensorProgram& program);
 
+// Names of the reductions along each row that the same output is made of, and that something else
+// reduces over rows, such as the gradients of a norm's weights. Whoever makes the output has them.
+std::vector<std::string> StatisticsOfRows(const TensorProgram& program);
+
 }  // namespace heddle::search_space
 
 #endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_REDUCTIONS_ROWS_FIRST_H_

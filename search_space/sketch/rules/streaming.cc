@@ -44,6 +44,15 @@ int64_t SharedRun(const ScheduledStage& stage, size_t axis) {
   return run == 0 ? var->extent : run;
 }
 
+// Do all rows begin where a vector does, as one does, and those of a tensor that is padded?
+bool BeginAtVectors(const Buffer& tensor) {
+  const int64_t vector = ElementsOfAccess(tensor.dtype);
+  for (size_t d = 0; d + 1 < tensor.shape.size(); ++d) {
+    if (tensor.shape[d] > 1 && tensor.strides[d] % vector != 0) return false;
+  }
+  return true;
+}
+
 // Leaves the values that make whole runs, where there are any.
 void KeepMultiples(int64_t run, std::vector<int64_t>& tiles) {
   std::vector<int64_t> whole;
@@ -61,12 +70,12 @@ class StreamingPlan : public KernelPlan {
     for (const Var& axis : root.axes) extents_.push_back(axis->extent);
     for (int s : kernel.stageable) inlined_.push_back({shape.stage(s).tensor});
     for (int r : kernel.reductions) reductions_.push_back({shape.stage(r).tensor});
-    // Vectors that cross a row's end would be scalar accesses in the end. Of one long row that is
-    // the last vector alone.
+    // Vectors that cross a row's end would be scalar accesses in the end. Of a long row that begins
+    // where a vector does that is the last vector alone.
     const DType type = root.tensor->dtype;
-    const bool is_one_row = extents_.back() == root.tensor->elements && extents_.back() >= kLongRow;
+    const bool is_aligned = extents_.back() >= kLongRow && BeginAtVectors(*root.tensor);
     std::vector<int64_t> vectors =
-        AccessWidths(is_one_row ? ElementsOfAccess(type) : extents_.back(), type);
+        AccessWidths(is_aligned ? ElementsOfAccess(type) : extents_.back(), type);
     KeepMultiples(SharedRun(root, extents_.size() - 1), vectors);
     int64_t least = vectors[0];  // elements of a thread
     threads_ =

@@ -88,7 +88,7 @@ constexpr int kDeepest = 8;
 // Is it a number of at least 1 and something that is not negative?
 bool IsOneAndMore(const Expr& e, int depth);
 
-// Is it at least 0, or NaN, by what it is made of?
+// Is it at least 0, or no finite number, by what it is made of?
 bool IsNonNegative(const Expr& e, int depth = kDeepest) {
   if (depth == 0) return false;
   const auto is = [&](size_t arg) { return IsNonNegative(e->args[arg], depth - 1); };

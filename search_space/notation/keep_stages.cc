@@ -17,7 +17,7 @@ namespace {
 
 // Fewer elements of a stage are shared out by their reductions' parts.
 constexpr int64_t kFewElements = 64;
-// Elements that are kept: of inputs, 1.1 GB, and of stages, as much.
+// Elements that are kept: of inputs, a float each, and of stages, 17 bytes each, 1.1 GB of both.
 constexpr int64_t kMostOfInputs = int64_t{1} << 28, kMostOfStages = int64_t{1} << 26;
 // All whole numbers up to this are values of float32.
 constexpr int64_t kMostWhole = int64_t{1} << 24;

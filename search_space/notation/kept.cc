@@ -77,6 +77,17 @@ const float* Kept::WholeInput(int input) const {
   return kept.empty() ? nullptr : kept.data();
 }
 
+bool Kept::HasAllReadBy(int stage) const {
+  bool has_all = true;
+  Visit(program_.stages[stage].body, [&](const Expr& e) {
+    for (size_t s = 0; e->op == Op::kLoad && s < stages_.size(); ++s) {
+      const bool is_read = program_.stages[s].tensor == e->buffer;
+      has_all = has_all && (!is_read || HasStage(static_cast<int>(s)));
+    }
+  });
+  return has_all;
+}
+
 Scalar StageValues::At(int64_t offset) const {
   const uint8_t flags = flags_[offset];
   return {values_[offset], magnitudes_[offset], (flags & kExact) != 0, (flags & kContested) != 0,

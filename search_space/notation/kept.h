@@ -60,6 +60,8 @@ class Kept {
   Scalar Input(int input, int64_t offset) const;
   const float* WholeInput(int input) const;
   bool HasStage(int stage) const { return stages_[stage].elements() > 0; }
+  // Are all stages kept that it reads?
+  bool HasAllReadBy(int stage) const;
   Scalar Stage(int stage, int64_t offset) const { return stages_[stage].At(offset); }
 
  private:

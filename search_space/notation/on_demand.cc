@@ -33,12 +33,24 @@ Scalar OnDemand::Computed(int stage, int64_t offset) {
 
 void OnDemand::Intermediates(int stage, int64_t offset, int64_t step, int count, Scalar* values) {
   const bool is_kept = kept_.HasStage(stage);
-  for (int i = 0; i < count; ++i, offset += step) {
-    values[i] = is_kept ? kept_.Stage(stage, offset) : Computed(stage, offset);
+  if (!is_kept && step == 1 && AreComputedAtOnce(stage, offset, count)) {
+    evaluator_.Elements(stage, offset, count, values);
+  } else {
+    for (int i = 0; i < count; ++i, offset += step) {
+      values[i] = is_kept ? kept_.Stage(stage, offset) : Computed(stage, offset);
+    }
   }
   const DType type = program_.stages[stage].tensor->dtype;
   if (!IsNarrow(type)) return;
   for (int i = 0; i < count; ++i) values[i] = Converted(type, values[i]);
+}
+
+// Are these neighbours of one row of an elementwise stage of which nothing is remembered?
+bool OnDemand::AreComputedAtOnce(int stage, int64_t offset, int count) const {
+  const Stage& s = program_.stages[stage];
+  if (s.is_reduction() || kept_.costs()[stage].is_remembered || s.axes.empty()) return false;
+  const int64_t row = s.axes.back()->extent;
+  return count > 1 && offset % row + count <= row;
 }
 
 const Scalar* OnDemand::Known(int stage, int64_t offset) const {
@@ -69,7 +81,10 @@ Scalar OnDemand::OnThreads(int stage, int64_t offset, int threads) {
   InParallel(results.size(), threads, [&](std::atomic<size_t>& next) {
     OnDemand source(program_, kept_);
     for (size_t p = next++; p < results.size(); p = next++) {
-      results[p] = source.Forgetful(stage, offset, PartOf(stage, p));
+      const Terms part = PartOf(stage, p);
+      results[p] = kept_.HasAllReadBy(stage)
+                       ? source.evaluator_.Part(stage, offset, part.begin, part.end)
+                       : source.Forgetful(stage, offset, part);
     }
   });
   for (const Scalar& part : results) {

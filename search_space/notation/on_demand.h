@@ -58,6 +58,7 @@ class OnDemand : public Source {
   size_t PartsOf(int stage) const;  // of its reduction; below 2 it is not long
   Terms PartOf(int stage, size_t number) const;
   Scalar Forgetful(int stage, int64_t offset, Terms terms);
+  bool AreComputedAtOnce(int stage, int64_t offset, int count) const;
   // Null where it has not been computed or is forgotten.
   const Scalar* Known(int stage, int64_t offset) const;
 

@@ -502,7 +502,8 @@ std::vector<SamplePoint> EvaluateSamples(const TensorProgram& program,
     if (!stage.is_output) continue;
     const std::vector<Cluster> clusters = ChoosePoints(program, stage, count, random);
     const Sampler sampler(program, static_cast<int>(s), output++, kept, threads);
-    const bool is_long = !whole.empty() && !kept.HasStage(static_cast<int>(s)) &&
+    const bool is_shared_out = !whole.empty() || kept.HasAllReadBy(static_cast<int>(s));
+    const bool is_long = is_shared_out && !kept.HasStage(static_cast<int>(s)) &&
                          stage.tensor->elements < static_cast<int64_t>(kFewestPoints) &&
                          kept.costs()[s].operations >= kWorthStages;
     const std::vector<SamplePoint> own =

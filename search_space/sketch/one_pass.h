@@ -13,7 +13,7 @@ namespace heddle::search_space {
 
 // Adds those with reductions over all rows in two (rows_first.h): all that is made of a row in one
 // kernel, and what the rows' results are reduced to behind it. Few long rows are many shorter ones
-// for that (split_axis.h).
+// for that (split_axis.h). Statistics of the rows that others reduce are stored by the one kernel.
 void AddRowsFirst(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                   std::vector<Sketch>& sketches);
 

@@ -100,7 +100,9 @@ void AddCollapsedRows(const std::shared_ptr<const TensorProgram>& program, const
                       std::vector<Sketch>& sketches) {
   const bool has_strided = HasStridedRows(sketches);
   if (HasOneKernel(sketches) && !has_strided) return;
-  const auto [name, steps, collapsed] = RowsAlongFewerAxes(program, program->stages.back().name());
+  const RowAxes rows = RowsAlongFewerAxes(program, program->stages.back().name());
+  const std::string& name = rows.name;
+  const std::vector<Step>& steps = rows.steps;
   if (steps.empty()) return;
   ProgramShape fused = FuseKernels(program, steps);
   // Statistics of the rows that are outputs, too, are stored with the last one.
@@ -246,8 +248,8 @@ void KeepPacked(const ProgramShape& shape, bool only_last, std::vector<Plans>& p
 }
 
 // With the tensors of products in layouts that are read faster (packing.h), behind the steps of
-// `shape`, which an algorithm of that name has made. What packs all it can is drawn more often. Of
-// what these store the copy is stored alone.
+// `shape`, which an algorithm of that name has made. What packs all it can is drawn more often.
+// What these steps store is stored as the copy alone.
 void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                const ProgramShape& shape, const std::string& name, std::vector<Sketch>& sketches) {
   const std::vector<std::vector<Packing>> choices = PackingsOf(shape, target);

@@ -53,9 +53,8 @@ class LoopVectorizer {
       condition = AndAlso(condition, store->condition);
     }
     if (store->buffer == nullptr) return nullptr;
-    Expr inside;  // where what is read is guarded
-    const bool may_end = store->kind == StmtNode::Kind::kStore;
-    const Expr whole = may_end ? WithoutGuards(store->value, inside) : store->value;
+    Expr inside, whole = store->value;
+    if (store->kind == StmtNode::Kind::kStore) whole = WithoutGuards(store->value, inside);
     if (inside != nullptr || (condition != nullptr && !IsUniform(condition, lane_))) {
       return WithTail(condition, inside, store, whole);
     }
@@ -82,7 +81,7 @@ class LoopVectorizer {
 
   // Of conditions that hold for the first lanes up to some, as at the end of an array of an odd
   // length: all lanes at once where they hold for the last one, and else one by one. `whole` is the
-  // value where `inside` holds.
+  // value where `inside` holds. Where that makes no access of memory wide the guards stay.
   Stmt WithTail(const Expr& condition, const Expr& inside, const Stmt& store, const Expr& whole) {
     if (store->kind != StmtNode::Kind::kStore ||
         (condition != nullptr && !HoldsUpToALaneEach(condition))) {
@@ -93,8 +92,7 @@ class LoopVectorizer {
     const Stmt wide = Wide(nullptr, unguarded);
     if (wide == nullptr || !HasWideAccess(wide->body[0])) {
       const bool is_uniform = condition == nullptr || IsUniform(condition, lane_);
-      any_ = false;
-      return is_uniform ? Wide(condition, store) : nullptr;
+      return is_uniform ? LoopVectorizer(lane_).Wide(condition, store) : nullptr;
     }
     const Expr all = SimplifyAt(AndAlso(condition, inside), lane_, Int(lane_->extent - 1));
     const Stmt each = condition == nullptr ? store : If(condition, store);
@@ -102,10 +100,12 @@ class LoopVectorizer {
                                         For(lane_, ForKind::kUnrolled, each))});
   }
   // The value where all loads are inside that are zero past an end inside the lanes; adds to
-  // `inside` where that is.
+  // `inside` where that is, which is asked in front of everything else: not what itself loads
+  // something, perhaps where that may be loaded alone.
   Expr WithoutGuards(const Expr& e, Expr& inside) const {
     if (IsGuarded(e) && e->args[1]->op == Op::kLoad) {
-      if (IsUniform(e->args[0], lane_) || !HoldsUpToALaneEach(e->args[0])) return e;
+      const bool loads = MentionsLoad(e->args[0]);
+      if (loads || IsUniform(e->args[0], lane_) || !HoldsUpToALaneEach(e->args[0])) return e;
       inside = AndAlso(inside, e->args[0]);
       return e->args[1];
     }
@@ -117,6 +117,11 @@ class LoopVectorizer {
       changed->args[i] = std::move(arg);
     }
     return changed != nullptr ? Expr(changed) : e;
+  }
+  static bool MentionsLoad(const Expr& condition) {
+    bool found = false;
+    Visit(condition, [&](const Expr& e) { found = found || e->op == Op::kLoad; });
+    return found;
   }
   bool HoldsUpToALaneEach(const Expr& condition) const {
     const std::vector<Expr> all = Conjuncts(condition);

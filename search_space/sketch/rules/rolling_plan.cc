@@ -91,20 +91,22 @@ int64_t RollingPlan::ResultsAtOnce(int64_t results) const {
     if (s != chain_.keys_are_values) bytes += BytesRead(scores.product, scores.keys());
   }
   if (room <= 0 || bytes <= room) return results;
+  const auto most = static_cast<int64_t>(room / bytes * static_cast<double>(results));
   int64_t at_once = 1;
-  for (int64_t d = 2; d <= results; ++d) {
-    const double share = static_cast<double>(d) / static_cast<double>(results);
-    if (results % d == 0 && bytes * share <= room) at_once = d;
+  for (int64_t d = 1; d <= results / d; ++d) {
+    if (results % d != 0) continue;
+    for (const int64_t divisor : {d, results / d}) {
+      if (divisor <= most) at_once = std::max(at_once, divisor);
+    }
   }
   return at_once;
 }
 
 LoopList RollingPlan::OrderBlocks(ScheduleWriter& w, const RollingTile& t, const LoopList& results,
-                                  const LoopRef& rows) const {
-  if (results.empty()) return {rows};
+                                  const LoopRef& rows, int64_t at_once) {
   const LoopRef all = w.Fuse(results);
   if (!t.skips_masked) return {all, rows};
-  const auto [outer, inner] = w.Split(all, ResultsAtOnce(all.var->extent));
+  const auto [outer, inner] = w.Split(all, at_once);
   w.Reorder({outer, rows, inner});
   return {outer, rows, inner};
 }
@@ -135,14 +137,15 @@ LoopRef RollingPlan::WriteResult(ScheduleWriter& w, const RollingTile& t) const 
   }
   int64_t count = 1;
   for (const LoopRef& result : results) count *= result.var->extent;
-  const bool in_turns = ResultsAtOnce(count) < count;
+  const int64_t at_once = ResultsAtOnce(count);
+  const bool in_turns = at_once < count;
   if (in_turns) blocks = Join({results, {row[0], col[0]}});
   const LoopRef &line = row[row.size() - 1], &row_block = row[row.size() - 2];
   LoopList threads = {row[1]};
   if (in_warpgroups) threads.push_back(row[3]);
   threads.insert(threads.end(), {line, col[2]});
   w.Reorder(Join({blocks, threads, {row[2], row_block, col[1], col[3]}}));
-  if (in_turns) blocks = Join({OrderBlocks(w, t, results, row[0]), {col[0]}});
+  if (in_turns) blocks = Join({OrderBlocks(w, t, results, row[0], at_once), {col[0]}});
   w.Bind(w.Fuse(blocks), BindTo::kBlock);
   if (t.min_blocks > 0) w.LaunchBounds(root, t.min_blocks);
   const LoopRef thread = w.Fuse(threads);

@@ -97,9 +97,9 @@ class RollingPlan : public KernelPlan {
   // Results that blocks running at once may be of: all, or a divisor of them where the last-level
   // cache has no room for the keys and values of all.
   int64_t ResultsAtOnce(int64_t results) const;
-  // Puts the loops of blocks in an order in which few results are made at once.
-  LoopList OrderBlocks(ScheduleWriter& w, const RollingTile& t, const LoopList& results,
-                       const LoopRef& rows) const;
+  // Puts the loops of blocks in an order in which so many results are made at once.
+  static LoopList OrderBlocks(ScheduleWriter& w, const RollingTile& t, const LoopList& results,
+                              const LoopRef& rows, int64_t at_once);
   LoopRef WriteResult(ScheduleWriter& w, const RollingTile& t) const;
   void WriteWeights(ScheduleWriter& w, const RollingTile& t, const Root& root) const;
   void WriteStatistic(ScheduleWriter& w, size_t number, const RollingTile& t,

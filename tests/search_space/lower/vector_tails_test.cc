@@ -25,6 +25,10 @@ op sums(n) {
   out S[a: 1]: float32 = sum(i: n) X[i] * Y[i]
   out M[a: 1]: float32 = max(i: n) abs(X[i])
 }
+op indexed(m, n) {
+  in X[m, n], I[m]: index(9)
+  out Y[i: m, j: n] = select(i < m - 1, select(I[i + 1] < 7 && j < n - 3, X[i, j], 0), 1)
+}
 op of_one_image(n) {
   in X[1, n]
   out A[z: 1, i: n] = 2 * X[z, i]
@@ -57,6 +61,12 @@ TEST(VectorTails, OfOutputsOfTwoTypes) {
 TEST(VectorTails, OfSumsOfOneRow) {
   ExpectWideAndRight("sums", DType::kFloat16, " vector=4", "rows:");
   ExpectWideAndRight("sums", DType::kFloat32, " vector=4", "rows:");
+}
+
+// What a guard loads may be there only where an outer one holds.
+TEST(VectorTails, GuardsThatLoadStayWhereTheyAre) {
+  const auto program = InstantiatedFrom(kOperators, "indexed", "m=5,n=64", DType::kFloat32);
+  ExpectPointsCompute(program, *FindTarget("h100"), " vector=4");
 }
 
 TEST(VectorTails, OfOneRowBesideAxesOfOneElement) {

@@ -67,6 +67,24 @@ const Stage* RowsIn(const TensorProgram& program) {
   return largest;
 }
 
+// Do no two of these axes number dimensions of what is read the other way round? Axes as long as
+// one another do not say which they are.
+bool AreInOrder(const Expr& body, const std::vector<Var>& axes) {
+  bool are = true;
+  Visit(body, [&](const Expr& load) {
+    if (load->op != Op::kLoad) return;
+    auto behind = axes.begin();
+    for (const Expr& index : load->args) {
+      const auto at =
+          index->op == Op::kVar ? std::find(axes.begin(), axes.end(), index->var) : axes.end();
+      if (at == axes.end()) continue;
+      are = are && at >= behind;
+      behind = at;
+    }
+  });
+  return are;
+}
+
 // The reduced axes that number rows of `rows`, where the reduction is over all of these, in the
 // same order, and all of each row or one element of it.
 std::optional<std::vector<std::string>> AxesOfRows(const Stage& reduction, const Stage& rows) {
@@ -81,6 +99,7 @@ std::optional<std::vector<std::string>> AxesOfRows(const Stage& reduction, const
   for (size_t a = 0; a < all.size(); ++a) {
     if (all[a]->extent != of_rows[a]->extent) return std::nullopt;
   }
+  if (!AreInOrder(reduction.body, all)) return std::nullopt;
   std::vector<std::string> axes;
   for (size_t a = own; a + 1 < of_rows.size(); ++a) axes.push_back(all[a]->name);
   return axes;

@@ -40,7 +40,8 @@ inline constexpr int kGeneratorVersion = 37;
 // there are join_sums and outline, pad_terms leaves alone what is read along several axes, and what
 // is an element of one of several tensors is copied in the background, which are other source;
 // since 37 sums that cannot cancel are rough before they are rounded, and guarded loads are vectors
-// up to the end of an array, which are other source. What a record is of says its hash.
+// up to the end of an array, which are other source, and there is stack_products. What a record is
+// of says its hash.
 inline constexpr int kSameCodeSince = 12;
 // Whether two versions give the same code from the same steps, up to names and comments.
 constexpr bool SameCode(int a, int b) {

@@ -54,6 +54,7 @@
 #include "search_space/schedule/rewrites/reductions/separate_window.h"
 #include "search_space/schedule/rewrites/reductions/shift_moments.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
+#include "search_space/schedule/rewrites/reductions/stack_products.h"
 #include "search_space/schedule/rewrites/reductions/winograd.h"
 #include "search_space/schedule/storage/align.h"
 #include "search_space/schedule/storage/block_layout.h"
@@ -84,7 +85,7 @@ using Step =
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
                  SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow,
                  Scatter, ScatterInMemory, HoistFactors, RowsFirst, OwnStages, ReduceBeside,
-                 ComputeAgain, JoinSums, Outline>;
+                 ComputeAgain, JoinSums, Outline, StackProducts>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

@@ -11,6 +11,7 @@
 #include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "search_space/schedule/rewrites/reductions/own_stages.h"
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
+#include "search_space/schedule/rewrites/reductions/stack_products.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/combinations.h"
 #include "search_space/sketch/kernel_estimate.h"
@@ -117,6 +118,22 @@ void AddPlaces(const std::shared_ptr<const TensorProgram>& program, const Target
   }
   if (steps.empty()) return;
   AddMerged(program, steps, partition, "places/", target, sketches);
+}
+
+void AddStacked(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                std::vector<Sketch>& sketches) {
+  if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;
+  std::vector<Step> steps;
+  Partition partition;
+  std::shared_ptr<const TensorProgram> stacked = program;
+  for (const Stage& stage : program->stages) {
+    auto more = WithStackedProducts(*stacked, stage.name());
+    if (!more.ok()) continue;
+    steps.push_back(StackProducts{stage.name()});
+    partition.merged.insert(stage.name());
+    stacked = *std::move(more);
+  }
+  if (!steps.empty()) AddMerged(program, steps, partition, "stacked/", target, sketches);
 }
 
 void AddReduced(const std::shared_ptr<const TensorProgram>& program, const Target& target,

@@ -25,6 +25,10 @@ void AddForMatrices(const std::shared_ptr<const TensorProgram>& program, const T
 void AddPlaces(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                std::vector<Sketch>& sketches);
 
+// The same of products that share a factor (stack_products.h).
+void AddStacked(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                std::vector<Sketch>& sketches);
+
 // Adds those with products whose elements are reduced over an axis that both sums and tiles leave
 // alone, such as the heads of scores that are summed up, in the same kernel: in its own the product
 // would be stored for each of these.

@@ -527,6 +527,7 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   AddRecomputed(program, target, sketches);
   AddOutlined(program, target, *definition, sketches);
   AddPlaces(program, target, sketches);
+  AddStacked(program, target, sketches);
   AddWholeRows(program, target, sketches);
   AddReduced(program, target, sketches);
   AddOwnStages(program, target, sketches);

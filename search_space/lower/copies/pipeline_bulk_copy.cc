@@ -22,7 +22,7 @@ namespace {
 // How the region of a stage goes in boxes, which lie in the order of the tensor's axes both there
 // and in shared memory. Of tensors that follow one another each region is of one of them.
 struct Boxes {
-  std::vector<Case> tensors;   // loads, by what holds at the region's first element
+  std::vector<Case> tensors;   // loads, by what holds at a box's first element
   std::vector<int64_t> box;    // by axis of the tensor
   std::vector<Var> number;     // by axis of the stage: of the boxes along it
   std::vector<Expr> position;  // by axis of the stage: where a box begins in the region
@@ -151,13 +151,20 @@ class TensorCopies : public TileCopies {
         [&](const Expr& x, const Expr& y) { return AxisOf(stage, x) == AxisOf(stage, y); });
   }
 
-  // The condition at the region's first element; null where it is not that of all others.
-  static Expr WholeRegion(const ScheduledStage& stage, Expr condition) {
+  // The condition at the region's first element; null where it is not that of all others. Along
+  // short axes by which a tensor is chosen, which it adds to `chosen`, elements are copied one by
+  // one, and it is still of these.
+  static Expr WholeRegion(const ScheduledStage& stage, Expr condition, std::vector<bool>& chosen) {
     for (size_t a = 0; a < stage.axes.size(); ++a) {
       const Var inside = MakeVar(stage.axes[a]->name, stage.extent[a]);
       const Expr at = Substitute(condition, {stage.axes[a]}, {stage.base[a] + VarExpr(inside)});
-      if (!IsUniform(at, inside)) return nullptr;
-      condition = SimplifyAt(at, inside, Int(0));
+      if (IsUniform(at, inside)) {
+        condition = SimplifyAt(at, inside, Int(0));
+      } else if (stage.extent[a] <= kMostElsewhere) {
+        chosen[a] = true;
+      } else {
+        return nullptr;
+      }
     }
     return condition;
   }
@@ -172,6 +179,7 @@ class TensorCopies : public TileCopies {
       return Boxes{};
     };
     Boxes boxes{.tensors = CasesOf(stage.body)};
+    std::vector<bool> seen(stage.axes.size(), false);
     for (Case& tensor : boxes.tensors) {
       const Expr load = BulkLoadOf(tensor.value);
       if (load == nullptr || !context_.globals.contains(load->buffer.get()) ||
@@ -180,7 +188,7 @@ class TensorCopies : public TileCopies {
       }
       tensor.value = load;
       if (tensor.condition == nullptr) continue;
-      tensor.condition = WholeRegion(stage, tensor.condition);
+      tensor.condition = WholeRegion(stage, tensor.condition, seen);
       if (tensor.condition == nullptr) return refuse("a tile is of several tensors");
     }
     const Expr& load = boxes.tensors[0].value;
@@ -200,12 +208,12 @@ class TensorCopies : public TileCopies {
       return blocks != nullptr && blocks->axis == stage.axes[a]->name;
     };
     for (size_t a = 0; a < stage.axes.size(); ++a) {
-      cut(a, in_blocks(a) ? blocks->elements : PartOfRegion(stage.extent[a], kMostBulkExtent));
+      const int64_t part = PartOfRegion(stage.extent[a], kMostBulkExtent);
+      cut(a, in_blocks(a) ? blocks->elements : seen[a] ? 1 : part);
     }
     // Outer dimensions of the buffer are its copies and its blocks.
     const size_t outer = buffer->shape.size() - stage.axes.size();
     boxes.box.assign(load->args.size(), 1);
-    std::vector<bool> seen(stage.axes.size(), false);
     int64_t stride = 1;
     bool is_cut = false;  // then parts along axes further out do not lie one behind the other
     for (size_t d = load->args.size(); d-- > 0;) {
@@ -238,20 +246,21 @@ class TensorCopies : public TileCopies {
   Stmt Copy(int s, const Boxes& boxes, const Expr& slot) const {
     const ScheduledStage& stage = context_.stage(s);
     std::vector<Stmt> copies;
+    const auto at_first = [&](const Expr& e) {
+      return Simplify(Substitute(e, [&](const Var& v) -> Expr {
+        const int axis = stage.FindAxis(v);
+        if (axis < 0) return nullptr;
+        return stage.base[static_cast<size_t>(axis)] + boxes.position[static_cast<size_t>(axis)];
+      }));
+    };
     for (const Case& tensor : boxes.tensors) {
       ExprList first;
-      for (const Expr& index : tensor.value->args) {
-        first.push_back(Simplify(Substitute(index, [&](const Var& v) -> Expr {
-          const int axis = stage.FindAxis(v);
-          if (axis < 0) return nullptr;
-          return stage.base[static_cast<size_t>(axis)] + boxes.position[static_cast<size_t>(axis)];
-        })));
-      }
+      for (const Expr& index : tensor.value->args) first.push_back(at_first(index));
       const Stmt copy =
           BulkCopy(context_.storage.at(s).buffer, context_.IndicesOf(s, boxes.position, slot),
                    Load(context_.globals.at(tensor.value->buffer.get()), std::move(first)),
                    boxes.box, phases_);
-      copies.push_back(tensor.condition == nullptr ? copy : If(tensor.condition, copy));
+      copies.push_back(tensor.condition == nullptr ? copy : If(at_first(tensor.condition), copy));
     }
     Stmt copy = Seq(std::move(copies));
     for (const Var& number : boxes.number) {

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "base/math.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/expr/float_format.h"
@@ -11,6 +12,7 @@
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/expr/uniform.h"
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/sketch/matrix/matrix_plan.h"
 
@@ -84,6 +86,20 @@ int64_t AlignmentAlong(const Expr& load, const Var& axis) {
     }
   }
   return is_row ? alignment : 1;
+}
+
+// select(a < 1, U[x], V[x]) and so on, of tensors of which one is as the other: is each of these a
+// box, and `a` an axis along which no tile lies?
+bool IsChosenByPlace(const Expr& value, const Var& own, const Var& along,
+                     absl::FunctionRef<bool(const Expr&)> is_box) {
+  if (value->op != Op::kSelect) return is_box(value);
+  const Expr &condition = value->args[0], &first = value->args[1];
+  const bool is_place = condition->op == Op::kLt && condition->args[0]->op == Op::kVar &&
+                        condition->args[0]->var != own && condition->args[0]->var != along &&
+                        condition->args[0]->var->extent <= kMostPartsRead &&
+                        condition->args[1]->op == Op::kInt;
+  return is_place && first->op == Op::kLoad && is_box(first) &&
+         IsChosenByPlace(value->args[2], own, along, is_box);
 }
 
 }  // namespace
@@ -279,6 +295,10 @@ void MatrixKernel::ChooseBoxes(const ScheduledStage& sum, const Expr& value, Fac
   factor.has_computed_index =
       factor.is_boxed && std::any_of(whole->args.begin(), whole->args.end(), is_computed);
   if (value->op != Op::kSelect || whole != nullptr) return;
+  if (IsChosenByPlace(value, own, along, is_box)) {
+    factor.is_boxed = true;
+    return;
+  }
   // select(r < at, A[.., r, ..], B[.., r - at, ..])
   const Expr &condition = value->args[0], &first = value->args[1], &second = value->args[2];
   const bool is_end = condition->op == Op::kLt && is_var(condition->args[0]) &&

@@ -117,7 +117,7 @@ TEST(StatisticsOfRowsTest, AreStoredByTheRowsKernel) {
   const Target target = *FindTarget("h100");
   for (const auto& [op, shape] :
        {std::pair("of_images", "n=3,c=2,h=4,w=5"), std::pair("of_images", "n=2,c=3,h=1,w=19"),
-        std::pair("of_rows", "m=5,n=40")}) {
+        std::pair("of_images", "n=3,c=3,h=4,w=5"), std::pair("of_rows", "m=5,n=40")}) {
     SCOPED_TRACE(op);
     const auto program = InstantiatedFrom(kGradients, op, shape, DType::kFloat32);
     ExpectPointsCompute(program, target, " rows_first/rows+");

@@ -42,6 +42,14 @@ constexpr char kMasked[] =
     "S[b: n, y: h, x: w] = sum(k: c) select(k <= x, exp(X[b, k, y, x] - M[b, y, x]) * "
     "W[b, k, y, x], 0) out Y[b: n, y: h, x: w] = log(abs(S[b, y, x]) + 1) + M[b, y, x] }";
 
+// A statistic of the rows that is an output, too.
+constexpr char kEntropy[] =
+    "op f(n, c, w) { in X[n, c, w] M[b: n, x: w] = max(k: c) X[b, k, x] "
+    "S[b: n, x: w] = sum(k: c) exp(X[b, k, x] - M[b, x]) "
+    "D[b: n, x: w] = sum(k: c) exp(X[b, k, x] - M[b, x]) * (X[b, k, x] - M[b, x]) "
+    "out Y[b: n, k: c, x: w] = exp(X[b, k, x] - M[b, x]) / S[b, x] "
+    "out H[b: n, x: w] = log(S[b, x]) - D[b, x] / S[b, x] }";
+
 std::shared_ptr<const TensorProgram> Make(const char* text, const std::string& shape,
                                           DType type = DType::kFloat32) {
   const auto op = ParseOperators(text);
@@ -133,6 +141,9 @@ constexpr Case kCases[] = {
     {kMasked, "n=2,c=23,h=3,w=12"},
     {kMasked, "n=1,c=70,h=1,w=33"},
     {kMasked, "n=2,c=9,h=2,w=40", DType::kBFloat16},
+    {kEntropy, "n=3,c=21,w=24"},
+    {kEntropy, "n=24,c=24,w=24"},
+    {kEntropy, "n=2,c=17,w=40", DType::kBFloat16},
 };
 class StridedRowsTest : public testing::TestWithParam<Case> {};
 
@@ -154,10 +165,13 @@ void ExpectPointsCompute(const Case& c, size_t points, std::set<std::string>& se
   ForDrawnPoints(space, points, is_wanted, inputs,
                  [&](const Program& lowered, const TensorValues& values) {
                    ASSERT_EQ(lowered.kernels.size(), 1);
-                   for (size_t i = 0; i < expected.at("Y").size(); ++i) {
-                     const double want = expected.at("Y")[i];
-                     ASSERT_NEAR(values.at("Y")[i], want, tolerance * (1 + std::abs(want)))
-                         << i << ToString(lowered);
+                   for (const char* output : {"Y", "H"}) {
+                     if (!expected.contains(output)) continue;
+                     for (size_t i = 0; i < expected.at(output).size(); ++i) {
+                       const double want = expected.at(output)[i];
+                       ASSERT_NEAR(values.at(output)[i], want, tolerance * (1 + std::abs(want)))
+                           << output << i << ToString(lowered);
+                     }
                    }
                  });
 }

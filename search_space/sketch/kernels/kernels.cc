@@ -371,8 +371,8 @@ class ShapeFinder {
     return false;
   }
 
-  // Are reductions that both read, if there are any, read at one place at least along these axes of
-  // the leader's? Axes as long as one another do not say which they are.
+  // Are stages that both read, if there are any, read at one place at least along these axes of the
+  // leader's? Axes as long as one another do not say which they are.
   static bool ReadAlike(const Schedule& schedule, const BufferRef& stage, const BufferRef& leader,
                         const std::vector<Var>& axes) {
     const ScheduledStage& own = schedule.stage(schedule.FindStage(stage.get()));
@@ -380,8 +380,7 @@ class ShapeFinder {
     bool has_common = false, is_alike = false;
     const std::vector<Expr> reads = LoadsIn(other.body);
     for (const Expr& load : LoadsIn(own.body)) {
-      const int read_stage = schedule.FindStage(load->buffer.get());
-      if (read_stage < 0 || !schedule.stage(read_stage).is_reduction()) continue;
+      if (schedule.FindStage(load->buffer.get()) < 0) continue;
       const Expr there = Substitute(load, [&](const Var& v) -> Expr {
         for (size_t a = 0; a < axes.size() && a < own.axes.size(); ++a) {
           if (own.axes[a] == v) return VarExpr(axes[a]);

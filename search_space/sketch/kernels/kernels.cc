@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "search_space/schedule/operands.h"
 #include "search_space/sketch/kernels/beside_rows.h"
+#include "search_space/sketch/kernels/compute_together.h"
 #include "search_space/sketch/kernels/kept_rows.h"
 #include "search_space/sketch/kernels/reads.h"
 
@@ -343,56 +344,6 @@ class ShapeFinder {
   }
   void Take(const Step& step) {
     if (Apply(step, schedule_).ok()) shape_.steps.push_back(step);
-  }
-
-  // Has `stage` be computed with `leader`, along the leader's first axes, or, as statistics of rows
-  // along another axis than the last are, along all but one; false where it cannot.
-  static bool ComputeTogether(Schedule& schedule, std::vector<Step>& steps, const BufferRef& stage,
-                              const BufferRef& leader) {
-    const size_t rank = stage->shape.size();
-    const std::vector<Var> axes = schedule.stage(schedule.FindStage(leader.get())).axes;
-    if (rank > axes.size()) return false;
-    const bool is_statistic =
-        axes.size() == rank + 1 && !schedule.stage(schedule.FindStage(stage.get())).is_reduction();
-    for (size_t left_out = rank + 1; left_out-- > 0;) {
-      if (left_out < rank && !is_statistic) return false;
-      ComputeWith step{stage->name, leader->name, {}};
-      std::vector<Var> shared;
-      for (size_t a = 0; shared.size() < rank; ++a) {
-        if (a == left_out) continue;
-        shared.push_back(axes[a]);
-        step.axes.push_back(axes[a]->name);
-      }
-      if (is_statistic && !ReadAlike(schedule, stage, leader, shared)) continue;
-      if (!Apply(Step(step), schedule).ok()) continue;
-      steps.emplace_back(std::move(step));
-      return true;
-    }
-    return false;
-  }
-
-  // Are stages that both read, if there are any, read at one place at least along these axes of the
-  // leader's? Axes as long as one another do not say which they are.
-  static bool ReadAlike(const Schedule& schedule, const BufferRef& stage, const BufferRef& leader,
-                        const std::vector<Var>& axes) {
-    const ScheduledStage& own = schedule.stage(schedule.FindStage(stage.get()));
-    const ScheduledStage& other = schedule.stage(schedule.FindStage(leader.get()));
-    bool has_common = false, is_alike = false;
-    const std::vector<Expr> reads = LoadsIn(other.body);
-    for (const Expr& load : LoadsIn(own.body)) {
-      if (schedule.FindStage(load->buffer.get()) < 0) continue;
-      const Expr there = Substitute(load, [&](const Var& v) -> Expr {
-        for (size_t a = 0; a < axes.size() && a < own.axes.size(); ++a) {
-          if (own.axes[a] == v) return VarExpr(axes[a]);
-        }
-        return nullptr;
-      });
-      for (const Expr& read : reads) {
-        has_common = has_common || read->buffer == load->buffer;
-        is_alike = is_alike || StructurallyEqual(read, there);
-      }
-    }
-    return is_alike || !has_common;
   }
 
   // The reductions that a kernel computes.

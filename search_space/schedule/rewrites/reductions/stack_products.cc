@@ -54,7 +54,8 @@ class Stacker {
       loads_ = {LoadOf(stage.body->args[own])};
       if (loads_[0] == nullptr) continue;
       for (size_t o = number_ + 1; o < program_.stages.size(); ++o) {
-        if (std::ssize(stacked_) < kMostPartsRead && EndOf(o) == end) Add(o);
+        const bool may_go = std::ssize(stacked_) < kMostPartsRead && IsProduct(program_.stages[o]);
+        if (may_go && EndOf(o) == end) Add(o);
       }
       if (stacked_.size() > 1) return Made();
     }
@@ -86,8 +87,7 @@ class Stacker {
   // Adds a product behind the first one that shares a factor with it.
   void Add(size_t o) {
     const Stage &stage = program_.stages[number_], &other = program_.stages[o];
-    if (!IsProduct(other) || other.tensor->dtype != stage.tensor->dtype ||
-        other.tensor->shape != stage.tensor->shape ||
+    if (other.tensor->dtype != stage.tensor->dtype || other.tensor->shape != stage.tensor->shape ||
         other.reduce_axes.size() != stage.reduce_axes.size()) {
       return;
     }

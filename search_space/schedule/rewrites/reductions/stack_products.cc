@@ -20,21 +20,21 @@ namespace heddle::search_space {
 namespace {
 
 // Of all definitions together: every pair of products is compared.
-constexpr int64_t kMostNodes = 2000;
+constexpr int64_t kMostNodesOfStacked = 2000;
 
-bool IsProduct(const Stage& stage) {
+bool IsStackable(const Stage& stage) {
   return stage.combiner == Combiner::kSum && !stage.is_output && stage.body->op == Op::kMul &&
          IsFloat(stage.body->type);
 }
 
 // The load of a factor that is an element of a tensor, converted perhaps; null of another one.
-Expr LoadOf(const Expr& factor) {
+Expr OwnLoadOf(const Expr& factor) {
   const Expr& value = factor->op == Op::kCast ? factor->args[0] : factor;
   return value->op == Op::kLoad ? value : nullptr;
 }
 
 // With another element in its place.
-Expr WithLoad(const Expr& factor, Expr load) {
+Expr WithOwnLoad(const Expr& factor, Expr load) {
   return factor->op == Op::kCast ? Cast(factor->type, std::move(load)) : load;
 }
 
@@ -45,16 +45,17 @@ class Stacker {
   // Null where nothing goes with the product.
   std::shared_ptr<const TensorProgram> Run() {
     const Stage& stage = program_.stages[number_];
-    if (!IsProduct(stage)) return nullptr;
+    if (!IsStackable(stage)) return nullptr;
     const std::optional<size_t> end = EndOf(number_);
     if (!end.has_value()) return nullptr;
     for (const size_t own : {size_t{1}, size_t{0}}) {
       own_ = own;
       stacked_ = {number_};
-      loads_ = {LoadOf(stage.body->args[own])};
+      loads_ = {OwnLoadOf(stage.body->args[own])};
       if (loads_[0] == nullptr) continue;
       for (size_t o = number_ + 1; o < program_.stages.size(); ++o) {
-        const bool may_go = std::ssize(stacked_) < kMostPartsRead && IsProduct(program_.stages[o]);
+        const bool may_go =
+            std::ssize(stacked_) < kMostPartsRead && IsStackable(program_.stages[o]);
         if (may_go && EndOf(o) == end) Add(o);
       }
       if (stacked_.size() > 1) return Made();
@@ -98,7 +99,7 @@ class Stacker {
     const Expr& shared = stage.body->args[1 - own_];
     for (const size_t side : {0, 1}) {
       const Expr here = Renamed(other, other.body->args[side]);
-      const Expr load = LoadOf(here);
+      const Expr load = OwnLoadOf(here);
       if (load == nullptr || !StructurallyEqual(Renamed(other, other.body->args[1 - side]), shared))
         continue;
       const Expr& first = loads_[0];
@@ -144,7 +145,7 @@ class Stacker {
       load = Select(VarExpr(place) < Int(static_cast<int64_t>(i) + 1), loads_[i], load);
     }
     ExprList factors = made.body->args;
-    factors[own_] = WithLoad(factors[own_], load);
+    factors[own_] = WithOwnLoad(factors[own_], load);
     made.body = MakeExpr(Op::kMul, std::move(factors));
     made.axes.insert(made.axes.begin(), place);
     std::vector<int64_t> shape = made.tensor->shape;
@@ -184,7 +185,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithStackedProducts(
   HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
   int64_t nodes = 0;
   for (const Stage& stage : program.stages) nodes += NodesOf(stage.body);
-  auto stacked = nodes <= kMostNodes ? Stacker(program, number).Run() : nullptr;
+  auto stacked = nodes <= kMostNodesOfStacked ? Stacker(program, number).Run() : nullptr;
   if (stacked != nullptr) return stacked;
   return absl::InvalidArgumentError(absl::StrCat(
       name, " is no product that shares a factor with another one of which the same is made"));

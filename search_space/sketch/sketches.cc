@@ -294,9 +294,9 @@ bool StoresAlone(const Partitioned& p) {
          p.partition.kept.empty();
 }
 
-// The program divided among kernels in other ways, from `starts` on. The best by the estimate is
-// drawn more often, and with its tensors packed, too, where the definition has no products of which
-// these are.
+// The program divided among kernels in other ways, from `starts` on, the definition first. The best
+// by the estimate is drawn more often, and with its tensors packed, too, where the definition has
+// no products of which these are.
 void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                    const std::vector<Partitioned>& starts, IsWanted is_wanted,
                    std::vector<Sketch>& sketches) {
@@ -315,10 +315,9 @@ void AddPartitions(const std::shared_ptr<const TensorProgram>& program, const Ta
     }
     if (first == before && StoresAlone(p)) best = p.shape;
   }
-  const bool has_packed = std::any_of(sketches.begin(), sketches.end(), [](const Sketch& s) {
-    return absl::StartsWith(s.name, "pack/");
-  });
-  if (best != nullptr && !has_packed) AddPacked(program, target, *best, "parts+pack", sketches);
+  if (best != nullptr && PackingsOf(*starts[0].shape, target).empty()) {
+    AddPacked(program, target, *best, "parts+pack", sketches);
+  }
 }
 
 // Those of before: the definition, what is computed together and what is `parted`.

@@ -14,7 +14,7 @@ namespace heddle::measure {
 // not know: daemons get work from servers of their own version only. Part of every record's
 // fingerprint. tests/measure/codegen/codegen_test.cc has a hash of the golden sources and of the
 // steps beside it, so that neither changes alone.
-inline constexpr int kGeneratorVersion = 37;
+inline constexpr int kGeneratorVersion = 38;
 // Since this version steps have only been added, and names and comments changed. Of a few programs
 // the stages are others since 15 (schedule/finish.h), whose older steps give other source or none;
 // exponentials and quotients that are rounded to 16 bits are other source since 16; points that
@@ -40,8 +40,9 @@ inline constexpr int kGeneratorVersion = 37;
 // there are join_sums and outline, pad_terms leaves alone what is read along several axes, and what
 // is an element of one of several tensors is copied in the background, which are other source;
 // since 37 sums that cannot cancel are rough before they are rounded, and guarded loads are vectors
-// up to the end of an array, which are other source, and there is stack_products. What a record is
-// of says its hash.
+// up to the end of an array, which are other source, and there is stack_products; since 38 both
+// sides of a choice between functions of registers are computed, which is other source, and there
+// is take_apart. What a record is of says its hash.
 inline constexpr int kSameCodeSince = 12;
 // Whether two versions give the same code from the same steps, up to names and comments.
 constexpr bool SameCode(int a, int b) {

@@ -127,6 +127,37 @@ bool IsOneAndMore(const Expr& e, int depth) {
          (is_one(1) && IsNonNegative(e->args[0], depth));
 }
 
+bool IsFunction(Op op) {
+  switch (op) {
+    case Op::kExp:
+    case Op::kLog:
+    case Op::kSqrt:
+    case Op::kRsqrt:
+    case Op::kTanh:
+    case Op::kErf:
+    case Op::kSigmoid:
+    case Op::kPow:
+    case Op::kDiv:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Is it a choice between numbers that are made of registers alone, one of them by a function?
+// Compilers branch around that for each element, where computing both costs less.
+bool IsOfFunctionsInRegisters(const Expr& e) {
+  if (e->type != DType::kFloat32) return false;
+  bool applies = false, loads = false;
+  for (const size_t arg : {1, 2}) {
+    Visit(e->args[arg], [&](const Expr& x) {
+      loads = loads || (x->op == Op::kLoad && x->buffer->scope != search_space::Scope::kLocal);
+      applies = applies || (x->type == DType::kFloat32 && IsFunction(x->op));
+    });
+  }
+  return applies && !loads;
+}
+
 Interval Intersect(const Interval& a, const Interval& b) {
   return {std::max(a.min, b.min), std::min(a.max, b.max)};
 }
@@ -336,6 +367,12 @@ ExprPrinter::Text ExprPrinter::ConvertChoice(const Text& condition, const Text& 
           {std::min(a.bounds.min, b.bounds.min), std::max(a.bounds.max, b.bounds.max)}};
 }
 
+ExprPrinter::Text ExprPrinter::ConvertSelect(const Expr& e, const Text& condition, const Text& a,
+                                             const Text& b) {
+  if (!dialect_.approximates || !IsOfFunctionsInRegisters(e)) return ConvertChoice(condition, a, b);
+  return CallHelper("choose", absl::StrCat(condition.text, ", ", a.text, ", ", b.text));
+}
+
 std::optional<ExprPrinter::Text> ExprPrinter::ConvertInfix(const Expr& e) {
   static constexpr struct {
     Op op;
@@ -397,7 +434,7 @@ std::optional<ExprPrinter::Text> ExprPrinter::ConvertRough(const Expr& e, Rounde
   if (e->op == Op::kSelect) {
     const Text condition = Convert(e->args[0]);
     const Text a = ConvertRounded(e->args[1], rounded), b = ConvertRounded(e->args[2], rounded);
-    return ConvertChoice(condition, a, b);
+    return ConvertSelect(e, condition, a, b);
   }
   if (!dialect_.approximates) return std::nullopt;
   // What cannot cancel: a sum is no further off than its sides are.
@@ -463,7 +500,7 @@ ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
       return {absl::StrCat("-", At(a, a.text[0] == '-' ? kPrimary : kUnary)), kUnary};
     }
     case Op::kSelect:
-      return ConvertChoice(Convert(e->args[0]), Convert(e->args[1]), Convert(e->args[2]));
+      return ConvertSelect(e, Convert(e->args[0]), Convert(e->args[1]), Convert(e->args[2]));
     case Op::kCast:
       return ConvertCast(e);
     case Op::kMod:

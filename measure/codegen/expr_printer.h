@@ -74,6 +74,9 @@ class ExprPrinter {
   Text ConvertArithmetic(const search_space::Expr& e);
   Text ConvertDivision(const search_space::Expr& e);
   Text ConvertChoice(const Text& condition, const Text& a, const Text& b);
+  // The same of numbers that `e` chooses between.
+  Text ConvertSelect(const search_space::Expr& e, const Text& condition, const Text& a,
+                     const Text& b);
   Text ConvertValue(const search_space::Expr& e);
   Text ConvertCast(const search_space::Expr& e);
   Text ConvertFunction(const search_space::Expr& e);

@@ -13,8 +13,12 @@ using search_space::DType;
 using search_space::SamplePoint;
 using search_space::TensorProgram;
 
-// One element in so many may hang on a decision that rounding turns.
+// One element in so many may hang on a decision that rounding turns, or be what is left of numbers
+// that cancel.
 constexpr int64_t kLeastToUncertain = 256;
+// A mask's -1e9, of which nothing is left, would explain anything: an element's own rounding errors
+// are at most this share of a value.
+constexpr double kMostOfValue = 1.0 / 16;
 // Scalar operations of one look at the definition.
 constexpr int64_t kMostOperations = int64_t{1} << 28;
 
@@ -24,7 +28,11 @@ DefinedElements::DefinedElements(const TensorProgram& program, const Inputs& inp
                                  const Sampled& sampled, int threads)
     : program_(&program), inputs_(&inputs), kind_(sampled.kind), threads_(threads) {
   for (const search_space::BufferRef& tensor : OutputsOf(program)) {
-    outputs_.push_back({tensor, sampled.allowed[outputs_.size()], {}});
+    outputs_.push_back({tensor, sampled.allowed[outputs_.size()], 0, {}});
+  }
+  for (const SamplePoint& s : sampled.samples) {
+    double& size = outputs_[static_cast<size_t>(s.output)].size;
+    if (std::isfinite(s.value)) size = std::max(size, std::abs(s.value));
   }
 }
 
@@ -56,8 +64,6 @@ bool DefinedElements::IsNear(const SamplePoint& point, float got) const {
     return true;
   }
   if (point.exact) return false;
-  // A mask's -1e9, of which nothing is left, would explain anything.
-  constexpr double kMostOfValue = 1.0 / 16;
   const double own = Tolerance(*program_, point.magnitude);
   if (own > kMostOfValue * std::abs(point.value)) return false;
   const DType type = output.tensor->dtype;
@@ -66,21 +72,31 @@ bool DefinedElements::IsNear(const SamplePoint& point, float got) const {
          own + 2 * rounding * std::abs(point.value);
 }
 
+// What is left of numbers that cancel is as large as any error of theirs: these have to be small
+// beside what else the output has.
+bool DefinedElements::IsOfCancelled(const SamplePoint& point, float got) const {
+  const Output& output = outputs_[static_cast<size_t>(point.output)];
+  if (output.allowed.absolute <= 0 || point.exact || !std::isfinite(got)) return false;
+  const double own = Tolerance(*program_, point.magnitude);
+  return own <= kMostOfValue * output.size &&
+         Distance(got, static_cast<float>(point.value), 0) <= own;
+}
+
 bool DefinedElements::Allow(size_t output, const Mismatch& found, const void* got) {
   if (found.elements > static_cast<int64_t>(found.offsets.size())) return false;
   LookUp(output, found.offsets);
-  const auto& [tensor, allowed, known] = outputs_[output];
-  int64_t turned = 0;
+  const auto& [tensor, allowed, size, known] = outputs_[output];
+  int64_t doubtful = 0;
   for (const int64_t offset : found.offsets) {
     const auto points = known.find(offset);
     if (points == known.end()) return false;
     const auto& [as_it_is, otherwise] = points->second;
     const float element = ElementAt(got, offset, tensor->dtype);
     if (IsNear(as_it_is, element)) continue;
-    if (!IsNear(otherwise, element)) return false;
-    ++turned;
+    if (!IsNear(otherwise, element) && !IsOfCancelled(as_it_is, element)) return false;
+    ++doubtful;
   }
-  return turned <= tensor->elements / kLeastToUncertain;
+  return doubtful <= tensor->elements / kLeastToUncertain;
 }
 
 bool DefinedElements::AllowTurned(const SamplePoint& sample, float got) {

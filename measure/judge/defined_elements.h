@@ -27,8 +27,9 @@ class DefinedElements {
   // Does the definition allow the elements `found` of an output, which are not as expected? It does
   // where they are as far from it as the rounding of what they themselves are made of explains.
   // Where a decision that rounding may turn is all that they hang on, such as which of two nearly
-  // equal scores is among a row's best, they may be what the other one makes of them; such are few
-  // of an output's. Not where `found` does not name them all. `got` is the output's data.
+  // equal scores is among a row's best, they may be what the other one makes of them, and where
+  // next to nothing is left of numbers that cancel, what rounding leaves of these; such are few of
+  // an output's. Not where `found` does not name them all. `got` is the output's data.
   bool Allow(size_t output, const Mismatch& found, const void* got);
 
   // May `sample`, if uncertain, be `got` instead: what the decisions that rounding may turn make of
@@ -38,6 +39,7 @@ class DefinedElements {
  private:
   void LookUp(size_t output, absl::Span<const int64_t> offsets);
   bool IsNear(const search_space::SamplePoint& point, float got) const;
+  bool IsOfCancelled(const search_space::SamplePoint& point, float got) const;
 
   const search_space::TensorProgram* program_;
   const Inputs* inputs_;
@@ -46,6 +48,7 @@ class DefinedElements {
   struct Output {
     search_space::BufferRef tensor;
     Allowed allowed;
+    double size = 0;  // the largest |value| sampled
     // By offset: as the definition is, and with the comparisons turned that rounding may turn.
     absl::flat_hash_map<int64_t, std::array<search_space::SamplePoint, 2>> known;
   };

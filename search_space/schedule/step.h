@@ -39,6 +39,7 @@
 #include "search_space/schedule/rewrites/axes/phases.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "search_space/schedule/rewrites/axes/split_dim.h"
+#include "search_space/schedule/rewrites/axes/take_apart.h"
 #include "search_space/schedule/rewrites/reductions/contract.h"
 #include "search_space/schedule/rewrites/reductions/expand.h"
 #include "search_space/schedule/rewrites/reductions/hoist_factors.h"
@@ -85,7 +86,7 @@ using Step =
                  Persist, PadTerms, PermuteAxes, ExpandTerms, ReduceInParts, SplitAxis, Quotient,
                  SplitDim, MergeAxes, SeparateDecay, NarrowFactors, Recompute, SeparateWindow,
                  Scatter, ScatterInMemory, HoistFactors, RowsFirst, OwnStages, ReduceBeside,
-                 ComputeAgain, JoinSums, Outline, StackProducts>;
+                 ComputeAgain, JoinSums, Outline, StackProducts, TakeApart>;
 
 // Applies a step or refuses it (InvalidArgument, naming the step, the stage and the reason) and
 // leaves the schedule as it was.

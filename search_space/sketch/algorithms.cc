@@ -16,6 +16,7 @@
 #include "search_space/schedule/rewrites/axes/merge_axes.h"
 #include "search_space/schedule/rewrites/axes/pad_terms.h"
 #include "search_space/schedule/rewrites/axes/phases.h"
+#include "search_space/schedule/rewrites/axes/take_apart.h"
 #include "search_space/schedule/rewrites/reductions/contract.h"
 #include "search_space/schedule/rewrites/reductions/expand.h"
 #include "search_space/schedule/rewrites/reductions/join_sums.h"
@@ -275,6 +276,36 @@ std::vector<Step> FlatteningSteps(const Stage& stage) {
   return steps;
 }
 
+// Do all stages that read `stage` do so at one index along `dim` each?
+bool IsReadAtOneIndex(const TensorProgram& program, const Stage& stage, size_t dim) {
+  return std::all_of(program.stages.begin(), program.stages.end(), [&](const Stage& reader) {
+    const Expr* first = nullptr;
+    bool is_one = true;
+    Visit(reader.body, [&](const Expr& e) {
+      if (e->op != Op::kLoad || e->buffer != stage.tensor) return;
+      is_one = is_one && (first == nullptr || StructurallyEqual(*first, e->args[dim]));
+      first = &e->args[dim];
+    });
+    return is_one;
+  });
+}
+
+// Of long sums of which each reader has a number of an axis to itself, such as a packed
+// projection's parts. What reads several computes with them at once.
+std::vector<Step> TakingApartSteps(const std::shared_ptr<const TensorProgram>& program) {
+  static constexpr int64_t kFewestTerms = 32;
+  return ThoseThatApply(program, program->stages, [&](const Stage& stage) {
+    std::vector<Step> steps;
+    const bool is_long =
+        stage.combiner == Combiner::kSum && ExtentOf(stage.reduce_axes) >= kFewestTerms;
+    for (size_t dim = 0; dim < stage.axes.size() && is_long; ++dim) {
+      if (IsReadAtOneIndex(*program, stage, dim))
+        steps.push_back(TakeApart{stage.name(), stage.axes[dim]->name});
+    }
+    return steps;
+  });
+}
+
 std::vector<Step> ExpandingSteps(const TensorProgram& program) {
   std::vector<Step> steps;
   for (const std::string& name : TermsWorthExpanding(program)) steps.push_back(ExpandTerms{name});
@@ -370,6 +401,7 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
       {.name = "narrow", .steps = of_stages(kOfEach<NarrowFactors>), .only_matrices = true},
       {"windows", of_stages(kOfEach<SeparateWindow>)},
       {"join", of_stages(kOfReductions<JoinSums>)},
+      {.name = "by_part", .steps = TakingApartSteps(program), .only_matrices = true},
       {.name = "split_operand",
        .steps = SplittingSteps(program),
        .only_matrices = true,

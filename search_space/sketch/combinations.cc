@@ -143,6 +143,11 @@ std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& tar
   return plans;
 }
 
+bool HasOneKernel(const std::vector<Sketch>& sketches) {
+  return std::any_of(sketches.begin(), sketches.end(),
+                     [](const Sketch& s) { return s.plans.size() == 1; });
+}
+
 void AddAsOften(std::vector<Sketch> added, std::vector<Sketch>& sketches) {
   size_t others = 0;
   for (const Sketch& sketch : sketches) others += sketch.superseded ? 0 : sketch.draws;

@@ -35,6 +35,9 @@ void KeepMatrices(bool only_last, Plans& made);
 // Has the program kernels, and each of them a plan?
 bool IsEachMade(const std::vector<Plans>& plans);
 
+// Does one of them have all in one kernel?
+bool HasOneKernel(const std::vector<Sketch>& sketches);
+
 // Of each kernel of a partition the plans that know most.
 std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& target);
 

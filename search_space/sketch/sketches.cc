@@ -23,6 +23,7 @@
 #include "search_space/sketch/algorithms.h"
 #include "search_space/sketch/combinations.h"
 #include "search_space/sketch/form.h"
+#include "search_space/sketch/joined_rows.h"
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/matrix_sketches.h"
 #include "search_space/sketch/one_pass.h"
@@ -80,11 +81,6 @@ size_t DrawsBeside(const std::vector<Sketch>& sketches) {
   const auto others = std::count_if(sketches.begin() + 1, sketches.end(),
                                     [](const Sketch& s) { return !s.superseded; });
   return std::max<size_t>(1, static_cast<size_t>(others) / 2);
-}
-
-bool HasOneKernel(const std::vector<Sketch>& sketches) {
-  return std::any_of(sketches.begin(), sketches.end(),
-                     [](const Sketch& s) { return s.plans.size() == 1; });
 }
 
 bool HasStridedRows(const std::vector<Sketch>& sketches) {
@@ -533,6 +529,7 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   AddRowsFirst(program, target, sketches);
   AddBeside(program, target, sketches);
   AddLongRows(program, target, sketches);
+  AddJoinedRows(target, sketches);
   return sketches;
 }
 

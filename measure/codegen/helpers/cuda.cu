@@ -196,6 +196,9 @@ template <int kPending>
 $helper void async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
+//// choose
+// Both numbers are there when it chooses.
+$helper float choose(bool condition, float a, float b) { return condition ? a : b; }
 //// rough_divide
 // a / b, off by 2^-22 of it.
 $helper float rough_divide(float a, float b) {

@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <set>
+#include <utility>
 
+#include "search_space/schedule/operands.h"
+#include "search_space/schedule/step.h"
 #include "search_space/sketch/kernels/reads.h"
 
 namespace heddle::search_space {
@@ -65,7 +69,110 @@ bool IsOverRows(const ScheduledStage& s, const ScheduledStage& rows) {
   return s.axes.back()->extent == rows.axes.back()->extent;
 }
 
+// A kernel whose one reduction is to be computed beside the rows of another one.
+class SumBeside {
+ public:
+  SumBeside(const ProgramShape& shape, const KernelShape& rows, const KernelShape& sum)
+      : schedule_(shape.schedule), rows_(shape.stage(rows.root)) {
+    if (sum.reductions.size() != 1 || sum.fused || &rows == &sum) return;
+    const ScheduledStage& reduction = shape.stage(sum.reductions[0]);
+    const std::optional<int> reader = schedule_.OnlyReaderOf(reduction.tensor.get());
+    if (!reader || *reader != sum.root) return;
+    for (const KernelShape& kernel : shape.kernels) roots_.insert(kernel.root);
+    sums_ = schedule_.Together(reduction);
+    if (!std::all_of(sums_.begin(), sums_.end(), [&](const auto* s) { return MayStandBeside(*s); }))
+      sums_.clear();
+  }
+
+  // The steps for that; none where it may not be.
+  std::optional<std::vector<Step>> Steps() const {
+    if (sums_.empty()) return std::nullopt;
+    std::vector<Step> steps;
+    for (const ScheduledStage* sum : sums_) {
+      if (ReadsAny(sum->body, {rows_.tensor.get()}))
+        steps.emplace_back(ComputeAgain{rows_.name(), sum->name()});
+    }
+    return steps;
+  }
+
+ private:
+  // What the rows' kernel reads, itself and in stages of its own.
+  Tensors ReadByRows() const {
+    Tensors all = ReadsOf(rows_);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const int read = schedule_.FindStage(all[i]);
+      if (read >= 0 && !roots_.contains(read)) AddReads(schedule_.stage(read), all);
+    }
+    return all;
+  }
+  // The rows do not wait for it, nor it for anything that comes behind them, and both read
+  // something along the rows.
+  bool MayStandBeside(const ScheduledStage& sum) const {
+    const Buffer* const made = rows_.tensor.get();
+    const bool waits = Contains(AllReadsOf(schedule_, rows_), sum.tensor.get());
+    if (waits || !IsOverRows(sum, rows_)) return false;
+    for (const Buffer* read : ReadsOf(sum)) {
+      const int stage = schedule_.FindStage(read);
+      if (stage < 0 || read == made) continue;
+      if (stage > schedule_.FindStage(made) ||
+          Contains(AllReadsOf(schedule_, schedule_.stage(stage)), made)) {
+        return false;
+      }
+    }
+    const Tensors inputs = ReadByRows();
+    const Tensors along = ReadAlongRows(schedule_, sum);
+    return std::any_of(along.begin(), along.end(), [&](const Buffer* tensor) {
+      return tensor == made || (tensor->elements > rows_.axes.back()->extent &&
+                                Contains(ReadsOf(sum), tensor) && Contains(inputs, tensor));
+    });
+  }
+
+  const Schedule& schedule_;
+  const ScheduledStage& rows_;
+  std::set<int> roots_;
+  std::vector<const ScheduledStage*> sums_;
+};
+
+// Does the kernel make rows, element by element?
+bool MakesRowsAlone(const ProgramShape& shape, const KernelShape& kernel) {
+  const ScheduledStage& root = shape.stage(kernel.root);
+  return kernel.reductions.empty() && kernel.beside.empty() && !root.is_reduction() &&
+         root.axes.size() > 1 && root.axes.back()->extent >= kShortestRow;
+}
+
 }  // namespace
+
+std::optional<ProgramShape> WithSumsBeside(const ProgramShape& shape) {
+  ProgramShape with = shape;
+  bool has_any = false;
+  for (size_t rows = 0; rows < with.kernels.size(); ++rows) {
+    if (!MakesRowsAlone(with, with.kernels[rows])) continue;
+    std::vector<int> beside;
+    for (const KernelShape& kernel : with.kernels) {
+      const auto steps = SumBeside(with, with.kernels[rows], kernel).Steps();
+      if (!steps.has_value()) continue;
+      Schedule schedule = with.schedule;
+      if (!Apply(*steps, schedule).ok()) continue;
+      with.schedule = std::move(schedule);
+      with.steps.insert(with.steps.end(), steps->begin(), steps->end());
+      beside.push_back(kernel.reductions[0]);
+    }
+    if (beside.empty()) continue;
+    has_any = true;
+    with.kernels[rows].beside = beside;
+    with.kernels[rows].fused = true;
+    const BufferRef root = with.stage(with.kernels[rows].root).tensor;
+    std::erase_if(with.kernels, [&](const KernelShape& kernel) {
+      return kernel.reductions.size() == 1 &&
+             std::find(beside.begin(), beside.end(), kernel.reductions[0]) != beside.end();
+    });
+    const auto is_root = [&](const KernelShape& k) { return with.stage(k.root).tensor == root; };
+    rows = static_cast<size_t>(std::find_if(with.kernels.begin(), with.kernels.end(), is_root) -
+                               with.kernels.begin());
+  }
+  if (!has_any) return std::nullopt;
+  return with;
+}
 
 std::vector<BufferRef> SumsBesideRows(const Schedule& schedule) {
   std::vector<BufferRef> sums;

@@ -3,9 +3,11 @@
 #ifndef HEDDLE_SEARCH_SPACE_SKETCH_KERNELS_BESIDE_ROWS_H_
 #define HEDDLE_SEARCH_SPACE_SKETCH_KERNELS_BESIDE_ROWS_H_
 
+#include <optional>
 #include <vector>
 
 #include "search_space/schedule/schedule.h"
+#include "search_space/sketch/kernels/kernel_shape.h"
 
 namespace heddle::search_space {
 
@@ -13,6 +15,11 @@ namespace heddle::search_space {
 // (all, or of each of its outermost axes), that it does not depend on, that have something to read
 // in common with it, and of which none reads another one.
 std::vector<BufferRef> SumsBesideRows(const Schedule& schedule);
+
+// `shape` with its kernels' reductions over rows of what another kernel makes element by element,
+// such as the sum of a bias's gradient over that of an activation, computed beside these rows: what
+// reads the elements in such a sum computes them again. nullopt where there are none.
+std::optional<ProgramShape> WithSumsBeside(const ProgramShape& shape);
 
 }  // namespace heddle::search_space
 

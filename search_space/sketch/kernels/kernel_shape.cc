@@ -24,7 +24,14 @@ double BytesOf(const Buffer& tensor) {
 
 std::set<int> StagesOf(const ProgramShape& shape, const KernelShape& kernel) {
   std::set<int> others, stages;
-  for (const KernelShape& k : shape.kernels) others.insert(k.root);
+  for (const KernelShape& k : shape.kernels) {
+    others.insert(k.root);
+    for (const int sum : k.beside) {
+      if (const auto rest = shape.schedule.OnlyReaderOf(shape.stage(sum).tensor.get())) {
+        others.insert(*rest);
+      }
+    }
+  }
   AddStages(shape.schedule, kernel.root, others, stages);
   return stages;
 }

@@ -540,6 +540,8 @@ Rows FindRows(const ProgramShape& shape, const KernelShape& kernel) {
     const Step step = BesideRowsOf(with.stage(number(kernel.root)), with.stage(number(s)), 1, 1);
     if (!Apply(step, with.schedule).ok()) return {};
   }
+  for (const KernelShape& other : shape.kernels)
+    with.kernels.push_back({.root = number(other.root)});
   KernelShape whole = kernel;
   whole.root = number(kernel.root);
   std::transform(kernel.reductions.begin(), kernel.reductions.end(), whole.reductions.begin(),

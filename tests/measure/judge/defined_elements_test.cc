@@ -93,5 +93,30 @@ TEST_F(DefinedElementsTest, AllowAnUncertainSampleTurned) {
   EXPECT_FALSE(defined_->AllowTurned(points_[6], static_cast<float>(points_[6].value)));
 }
 
+// Of element 5 of these nothing but the rounding errors of numbers as large as the others are left.
+TEST(CancelledElementsTest, MayBeWhatRoundingLeavesOfThem) {
+  const auto ops = search_space::ParseOperators(
+      "op left(n) { in X[n, 8]  S[i: n] = sum(r: 8) exp(X[i, r])  "
+      "out Y[i: n] = S[i] - select(i == 5, S[i] * 0.9999999, 0) }");
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  const TensorProgram program =
+      *ops->front().Instantiate({{"n", 1000}}, search_space::DType::kFloat32);
+  const Inputs inputs(program, /*seed=*/1);
+  std::optional<Sampled> sampled = inputs.Sample(InputKind::kUniform);
+  ASSERT_TRUE(sampled.has_value());
+  // As of samples among which there is no such element, of inputs with peaks.
+  sampled->allowed[0] = {.absolute = 1e-12, .slack = 0};
+  DefinedElements defined(program, inputs, *sampled, /*threads=*/1);
+  std::vector<float> got(1000);
+  const auto allows = [&](int64_t element, float value) {
+    got[static_cast<size_t>(element)] = value;
+    return defined.Allow(0, {.elements = 1, .worst = element, .offsets = {element}}, got.data());
+  };
+  EXPECT_TRUE(allows(5, 0));
+  EXPECT_TRUE(allows(5, 1e-5F));
+  EXPECT_FALSE(allows(5, 1e-2F));
+  EXPECT_FALSE(allows(6, 0));
+}
+
 }  // namespace
 }  // namespace heddle::measure::defined_elements_test

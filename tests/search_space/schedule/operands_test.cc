@@ -211,7 +211,7 @@ constexpr Reduction kReductions[] = {
      "op f(m, k) {\n in A[m, k]\n"
      " P[i: m, r: k + 2] = select(r >= 1 && r < k + 1, A[i, r - 1], 0)\n"
      " out C[i: m, j: m] = sum(r: k) P[i, r] * P[j, r + 2] + P[i, r + 1] * A[j, r]\n}\n",
-     "m=17,k=21", "stream, tile"},
+     "m=17,k=21", "stream, tile, join/tile"},
     {"divided_indices",
      "op f(n, ci, l, co, k, s) {\n in X[n, ci, l], W[ci, co, k]\n"
      " out Y[b: n, o: co, x: (l - 1)*s + k] = sum(c: ci, r: k) select((x - r) / s >= 0 && "

@@ -91,6 +91,35 @@ op mirrored(m, n) {
   out Y[i: m, j: n] = X[i, j] * 2
   out S[j: n] = sum(i: m) Y[m - 1 - i, j]
 }
+op product(m, n, k) {
+  in X[m, k], W[n, k], G[m, n]
+  T[i: m, j: n] = sum(x: k) X[i, x] * W[j, x]
+  out S[j: n] = sum(i: m) T[i, j] * G[i, j]
+  out Q[j: n] = max(i: m) T[i, j]
+  out Y[i: m, j: n] = max(T[i, j], 0) * G[i, j]
+}
+op backward(m, n, k) {
+  in G[m, n], Y[m, n], X[m, k], W[n, k]
+  H[i: m, j: n]: bfloat16 = select(Y[i, j] > 0, G[i, j], 2 * G[i, j])
+  out DX[i: m, x: k] = sum(j: n) H[i, j] * W[j, x]
+  out DW[j: n, x: k] = sum(i: m) H[i, j] * X[i, x]
+  out DB[j: n]: float32 = sum(i: m) H[i, j]
+}
+op waits(m, n, k) {
+  in X[m, k], W[n, k], V[n, n]
+  T[i: m, j: n] = sum(x: k) X[i, x] * W[j, x]
+  out Y[i: m, j: n] = T[i, j] * 2
+  U[i: m, j: n] = sum(r: n) T[i, r] * V[r, j]
+  out Z[i: m, j: n] = U[i, j] * 2
+  out S[j: n] = sum(i: m) U[i, j] * T[i, j]
+}
+op mean_first(m, n, k) {
+  in X[m, k], W[n, k], G[m, n]
+  T[i: m, j: n] = sum(x: k) X[i, x] * W[j, x]
+  A[j: n] = sum(i: m) T[i, j]
+  out Y[i: m, j: n] = T[i, j] * G[i, j]
+  out Z[i: m, j: n] = T[i, j] - A[j]
+}
 op of_rows(m, n) {
   in X[m, n]
   out Y[i: m, j: n] = X[i, j] * 2
@@ -168,6 +197,45 @@ INSTANTIATE_TEST_SUITE_P(All, BesideRows,
                          [](const auto& info) {
                            return absl::StrCat(info.param.op, "_", info.index);
                          });
+
+IsWanted BesideIn(const std::string& rules, const std::string& sums) {
+  return [=](const std::string& text) {
+    return text.starts_with(rules) && absl::StrContains(text, "[beside=" + sums + "]");
+  };
+}
+
+// What a product or another kernel makes is read once, for its rows and the sums over them.
+TEST(BesideRowsTest, KernelsAmongOthersMakeSumsBesideTheirRows) {
+  struct Kernels {
+    const char *op, *shape;
+    DType type;
+    const char *rules, *sums;
+    const char* tensor;  // in so many kernels, that which makes it among them
+    int64_t kernels;
+  };
+  for (const Kernels& k :
+       {Kernels{"product", "m=600,n=24,k=7", DType::kFloat32, "tile+rows", "S.acc|Q.acc", "T", 2},
+        {"product", "m=512,n=32,k=16", DType::kBFloat16, "warpgroup+rows", "S.acc|Q.acc", "T", 2},
+        {"backward", "m=533,n=40,k=24", DType::kBFloat16,
+         "parts/rows+warpgroup+warpgroup[stored=H]", "DB.acc", "Y", 1},
+        {"waits", "m=512,n=32,k=16", DType::kBFloat16, "warpgroup+tile+rows", "S.acc", "U", 2},
+        {"mean_first", "m=540,n=32,k=16", DType::kFloat32, "tile+rows+stream", "A.acc", "T", 3}}) {
+    SCOPED_TRACE(absl::StrCat(k.op, " ", NameOf(k.type)));
+    const auto program = Made(k.op, k.shape, k.type);
+    Target target = *FindTarget("h100");
+    target.peak_gflops = 1;  // so that what is computed twice is worth storing
+    const auto space = *SearchSpace::Create(program, target);
+    const TensorValues inputs = IntegerInputs(*program);
+    TensorValues expected = inputs;
+    EvaluateAll(*program, expected);
+    ForDrawnPoints(space, 4, BesideIn(k.rules, k.sums), inputs,
+                   [&](const Program& lowered, const TensorValues& got) {
+                     EXPECT_EQ(Readers(lowered, k.tensor), k.kernels);
+                     ExpectOutputsNear(*program, expected, got,
+                                       k.type == DType::kFloat32 ? 1e-5 : kHalf);
+                   });
+  }
+}
 
 // Those of which another kernel needs what only the first one has, or that needs another one's.
 TEST(BesideRowsTest, OthersHaveKernelsOfTheirOwn) {

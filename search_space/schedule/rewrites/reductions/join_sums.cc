@@ -19,6 +19,8 @@ namespace {
 
 // Of all definitions together: every pair of sums is looked for in every one of them.
 constexpr int64_t kMostNodes = 2000;
+// Of a sum's own body.
+constexpr size_t kMostProducts = 8;
 
 // Of a stage's data axes, those that `e` mentions.
 std::vector<bool> AxesMentioned(const Stage& stage, const Expr& e) {
@@ -128,6 +130,50 @@ std::optional<Stage> Joined(const Stage& stage, const Stage& other) {
   return joined;
 }
 
+// Products that `e` adds up or subtracts, these with their second factor negated; false if there is
+// something else in it.
+bool AddProducts(const Expr& e, bool is_negative, std::vector<Expr>& products) {
+  if (e->op == Op::kAdd || e->op == Op::kSub) {
+    const bool is_other = is_negative != (e->op == Op::kSub);
+    return AddProducts(e->args[0], is_negative, products) &&
+           AddProducts(e->args[1], is_other, products);
+  }
+  if (e->op != Op::kMul) return false;
+  const auto negated = [](const Expr& f) { return MakeExpr(Op::kNeg, {f}); };
+  products.push_back(is_negative ? e->args[0] * negated(e->args[1]) : e);
+  return true;
+}
+
+// Are there elements of the sum that have each of its factors in common? Of others nothing is read
+// less often in one sum than in several.
+bool SharesFactors(const Stage& stage) {
+  return std::all_of(stage.body->args.begin(), stage.body->args.end(), [&](const Expr& factor) {
+    const std::vector<bool> mentioned = AxesMentioned(stage, factor);
+    return std::find(mentioned.begin(), mentioned.end(), false) != mentioned.end();
+  });
+}
+
+// A sum of sums of products, as one of all their terms; nothing if the stage is none, or if they
+// are not alike.
+std::optional<Stage> OfOneProduct(const Stage& stage) {
+  std::vector<Expr> products;
+  if (!AddProducts(stage.body, false, products) || products.size() < 2 ||
+      products.size() > kMostProducts) {
+    return std::nullopt;
+  }
+  std::optional<Stage> joined;
+  for (const Expr& product : products) {
+    Stage of_product = stage;
+    of_product.body = product;
+    of_product.is_output = false;
+    if (!IsSumOfProducts(of_product) || !SharesFactors(of_product)) return std::nullopt;
+    joined = joined.has_value() ? Joined(*joined, of_product) : of_product;
+    if (!joined.has_value()) return std::nullopt;
+  }
+  joined->is_output = stage.is_output;
+  return joined;
+}
+
 bool IsRead(const TensorProgram& program, const Buffer* tensor) {
   return std::any_of(program.stages.begin(), program.stages.end(),
                      [&](const Stage& stage) { return ReadsAny(stage.body, {tensor}); });
@@ -172,7 +218,14 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithJoinedSums(const Tensor
                                                    " nodes in which sums that ",
                                                    "are added to each other are looked for"));
   }
-  for (const TensorProgram* now = &program;; now = joined.get()) {
+  HEDDLE_ASSIGN_OR_RETURN(first, StageNumber(program, name));
+  if (std::optional<Stage> one = OfOneProduct(program.stages[first]); one.has_value()) {
+    auto with = std::make_shared<TensorProgram>(program);
+    with->stages[first] = *std::move(one);
+    joined = std::move(with);
+  }
+  for (const TensorProgram* now = joined != nullptr ? joined.get() : &program;;
+       now = joined.get()) {
     HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(*now, name));
     auto more = IsSumOfProducts(now->stages[number]) ? WithOneMore(*now, number) : nullptr;
     if (more == nullptr) break;
@@ -180,7 +233,9 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithJoinedSums(const Tensor
   }
   if (joined != nullptr) return joined;
   return absl::InvalidArgumentError(absl::StrCat(
-      name, " is no sum of products of two elements to which all that read it add another one"));
+      name,
+      " is no sum of products of two elements to which all that read it add another one, nor ",
+      "one of several products that are alike"));
 }
 
 absl::Status JoinSums::ApplyTo(ScheduleEditor& editor) const {

@@ -1,6 +1,6 @@
 // Sums of products that are added to each other, as one of all their terms: the input's and the
-// state's part of a recurrent cell, a layer and its low-rank adapter. One kernel has them all in
-// the same registers then.
+// state's part of a recurrent cell, a layer and its low-rank adapter, both halves of a symmetric
+// update. One kernel has them all in the same registers then.
 #ifndef HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_REDUCTIONS_JOIN_SUMS_H_
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_REDUCTIONS_JOIN_SUMS_H_
 
@@ -27,7 +27,9 @@ struct JoinSums {
 // are of one type, as
 //   T[a] = sum(r: n + m) select(r < n, f, h) * select(r < n, g, k)        s being r - n
 //   Y[..] = .. T[x] ..
-// and so on with all that is added to T. InvalidArgument where there is nothing of that kind.
+// and so on with all that is added to T. A sum of several products, T[a] = sum(r: n) f * g + h * k,
+// may be a result: it is such a sum of 2 n terms by itself. InvalidArgument where there is nothing
+// of that kind.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithJoinedSums(const TensorProgram& program,
                                                                     const std::string& name);
 

@@ -87,9 +87,9 @@ std::optional<Power> PowerOf(const Expr& factor) {
 }
 
 // A product that is zero where a condition does not hold, by its factors.
-class Product {
+class DecayedProduct {
  public:
-  explicit Product(const TensorProgram& program) : program_(program) {}
+  explicit DecayedProduct(const TensorProgram& program) : program_(program) {}
 
   void Add(const Expr& e) {
     if (e->op == Op::kMul) {
@@ -136,7 +136,8 @@ struct Separated {
 };
 
 // With factor `number` of the product for the weight.
-std::optional<Separated> Separate(const Stage& stage, const Product& product, size_t number) {
+std::optional<Separated> Separate(const Stage& stage, const DecayedProduct& product,
+                                  size_t number) {
   const std::optional<Power> power = PowerOf(product.factors[number]);
   if (!power.has_value() || power->exponent.terms.size() != 2) return std::nullopt;
   const DType type = stage.body->type;
@@ -187,7 +188,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithSeparateDecay(const Ten
                                                                        const std::string& name) {
   HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(program, name));
   const Stage& stage = program.stages[number];
-  Product product(program);
+  DecayedProduct product(program);
   if (stage.combiner == Combiner::kSum) product.Add(stage.body);
   for (size_t i = 0; product.conditions != nullptr && i < product.factors.size(); ++i) {
     std::optional<Separated> made = Separate(stage, product, i);

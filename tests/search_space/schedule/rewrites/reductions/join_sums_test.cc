@@ -54,6 +54,24 @@ op other_place(b, h) {
   T[z: h, j: h] = sum(r: h) U[j, r] * H[z, r]
   out Y[z: h, j: h] = S[z, j] + T[j, z]
 }
+op both_ways(n, k) {
+  in A[n, k], B[n, k]
+  out T[i: n, j: n] = sum(r: k) A[i, r] * B[j, r] + B[i, r] * A[j, r]
+}
+op complex(m, n, k) {
+  in A[m, k, 2], B[k, n, 2]
+  R[i: m, j: n] = sum(r: k) A[i, r, 0] * B[r, j, 0] - A[i, r, 1] * B[r, j, 1]
+  I[i: m, j: n] = sum(r: k) A[i, r, 0] * B[r, j, 1] + A[i, r, 1] * B[r, j, 0]
+  out Y[i: m, j: n, p: 2] = select(p == 0, R[i, j], I[i, j])
+}
+op three_products(n, k) {
+  in A[n, k], B[n, k]
+  out T[i: n, j: n] = sum(r: k) A[i, r] * B[j, r] - (B[i, r] * A[j, r] - A[i, r] * A[j, r])
+}
+op one_is_none(n, k) {
+  in A[n, k], B[n, k]
+  out S[i: n, j: n] = sum(r: k) A[i, r] * B[j, r] + A[i, r]
+}
 op subtracted(b, d, h) {
   in X[b, d], W[h, d], H[b, h], U[h, h]
   S[z: b, j: h] = sum(r: d) X[z, r] * W[j, r]
@@ -109,6 +127,23 @@ TEST(JoinSumsTest, HasTheTermsOfBoth) {
   EXPECT_EQ(TextOf((*three)->stages[1]), "Y[zj|] = S[z, j]");
 }
 
+// One sum of several products is one of all their terms by itself.
+TEST(JoinSumsTest, HasTheTermsOfAllProducts) {
+  const auto both = WithJoinedSums(*Made("both_ways", "n=4,k=3", DType::kFloat32), "T");
+  ASSERT_TRUE(both.ok()) << both.status();
+  ASSERT_EQ((*both)->stages.size(), 1U);
+  EXPECT_TRUE((*both)->stages[0].is_output);
+  EXPECT_EQ(TextOf((*both)->stages[0]),
+            "T[ij|r6] = select(r < 3, A[i, r], B[i, r - 3]) * select(r < 3, B[j, r], A[j, r - 3])");
+  const auto complex = WithJoinedSums(*Made("complex", "m=4,n=5,k=3", DType::kFloat32), "R");
+  ASSERT_TRUE(complex.ok()) << complex.status();
+  EXPECT_EQ(TextOf((*complex)->stages[0]),
+            "R[ij|r6] = select(r < 3, A[i, r, 0], A[i, r - 3, 1]) * "
+            "select(r < 3, B[r, j, 0], -B[r - 3, j, 1])");
+  EXPECT_THAT(std::string(WithJoinedSums(*Made("one_is_none", "n=4,k=3"), "S").status().message()),
+              HasSubstr("nor one of several products that are alike"));
+}
+
 TEST(JoinSumsTest, OthersAreRefused) {
   for (const auto& [op, shape] : {std::pair("read_alone", "b=2,d=3,h=4"),
                                   {"other_place", "b=2,h=4"},
@@ -151,6 +186,13 @@ TEST(JoinSumsTest, PointsComputeTheDefinition) {
     SCOPED_TRACE(op);
     ExpectPointsCompute(Made(op, shape, DType::kFloat32), target, " join/tile");
   }
+  for (const auto& [op, shape] : {std::pair("both_ways", "n=9,k=7"),
+                                  {"complex", "m=6,n=8,k=5"},
+                                  {"three_products", "n=9,k=6"}}) {
+    SCOPED_TRACE(op);
+    ExpectPointsCompute(Made(op, shape, DType::kFloat32), target, " join/tile");
+  }
+  ExpectPointsCompute(Made("both_ways", "n=32,k=32"), target, " join/matrix");
 }
 
 // Each element of a tile is copied from the tensor that has it.

@@ -32,7 +32,8 @@ DefinedElements::DefinedElements(const TensorProgram& program, const Inputs& inp
   }
   for (const SamplePoint& s : sampled.samples) {
     double& size = outputs_[static_cast<size_t>(s.output)].size;
-    if (std::isfinite(s.value)) size = std::max(size, std::abs(s.value));
+    // A mask's number is exact, and explains nothing.
+    if (std::isfinite(s.value) && !s.exact) size = std::max(size, std::abs(s.value));
   }
 }
 

@@ -48,7 +48,7 @@ class DefinedElements {
   struct Output {
     search_space::BufferRef tensor;
     Allowed allowed;
-    double size = 0;  // the largest |value| sampled
+    double size = 0;  // the largest |value| sampled that is not exact
     // By offset: as the definition is, and with the comparisons turned that rounding may turn.
     absl::flat_hash_map<int64_t, std::array<search_space::SamplePoint, 2>> known;
   };

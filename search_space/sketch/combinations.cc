@@ -127,6 +127,7 @@ std::vector<Plans> PlansOfPartition(const ProgramShape& shape, const Target& tar
            {&kChainRule, &kRollingRule, &kWarpgroupRollingRule, &kMatrixRowPartsRule,
             &kWarpgroupRowPartsRule, &kMatrixPlacesRule, &kWarpgroupPlacesRule, &kMatrixReducedRule,
             &kWarpgroupReducedRule, &kSitesRule}) {
+        if (!shape.kernels[k].beside.empty() && !rule->takes_beside) continue;
         if (auto chain = PlanOf(*rule, shape, shape.kernels[k], target)) {
           made.push_back(*std::move(chain));
         }

@@ -12,7 +12,8 @@ namespace heddle::search_space {
 // Adds, of each way in which the program falls into several kernels, those that have reductions of
 // what another kernel makes, or over it, in that kernel (kernels/beside_rows.h,
 // kernels/row_statistics.h), where there are such. The first few ways are the best ones. What one
-// kernel can do is not divided for it. All are drawn half as often as all others.
+// kernel can do is not divided for it. Together they are drawn half as often as all others, each
+// once at least.
 void AddJoinedRows(const Target& target, std::vector<Sketch>& sketches);
 
 }  // namespace heddle::search_space

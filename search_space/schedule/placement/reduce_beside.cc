@@ -11,14 +11,22 @@
 namespace heddle::search_space {
 namespace {
 
-// Which stages read `stage`, themselves or through others, and it.
+// Which stages wait for `stage`, and it: those that read it, themselves or through others, and what
+// is computed together with one that does.
 std::vector<bool> Behind(const Schedule& schedule, const ScheduledStage& stage) {
   std::vector<bool> behind(schedule.stages().size());
-  for (size_t i = 0; i < behind.size(); ++i) {
-    const ScheduledStage& s = schedule.stages()[i];
-    behind[i] = behind[i] || &schedule.NestOf(s) == &stage;
-    if (!behind[i]) continue;
-    for (int r : schedule.ReadersOf(s.tensor.get())) behind[static_cast<size_t>(r)] = true;
+  std::vector<const ScheduledStage*> nests = {&stage};
+  while (!nests.empty()) {
+    const ScheduledStage& nest = *nests.back();
+    nests.pop_back();
+    for (const ScheduledStage* s : schedule.Together(nest)) {
+      const auto i = static_cast<size_t>(schedule.IndexOf(*s));
+      if (behind[i]) continue;
+      behind[i] = true;
+      for (const int r : schedule.ReadersOf(s->tensor.get())) {
+        nests.push_back(&schedule.NestOf(schedule.stage(r)));
+      }
+    }
   }
   return behind;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "search_space/schedule/operands.h"
+#include "search_space/schedule/placement/reduce_beside.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/kernels/reads.h"
 
@@ -144,33 +145,42 @@ bool MakesRowsAlone(const ProgramShape& shape, const KernelShape& kernel) {
 
 std::optional<ProgramShape> WithSumsBeside(const ProgramShape& shape) {
   ProgramShape with = shape;
-  bool has_any = false;
-  for (size_t rows = 0; rows < with.kernels.size(); ++rows) {
-    if (!MakesRowsAlone(with, with.kernels[rows])) continue;
-    std::vector<int> beside;
+  // With all sums so far beside their rows, so that no two wait for one another.
+  Schedule placed = shape.schedule;
+  const auto place = [&placed](std::vector<Step> steps, const Buffer* rows, const Buffer* sum) {
+    Schedule next = placed;
+    if (!Apply(steps, next).ok()) return false;
+    const Step beside =
+        BesideRowsOf(next.stage(next.FindStage(rows)), next.stage(next.FindStage(sum)), 1, 1);
+    if (!Apply(beside, next).ok()) return false;
+    placed = std::move(next);
+    return true;
+  };
+  std::set<int> sums;
+  for (KernelShape& rows : with.kernels) {
+    if (!MakesRowsAlone(with, rows)) continue;
+    const Buffer* const root = with.stage(rows.root).tensor.get();
     for (const KernelShape& kernel : with.kernels) {
-      const auto steps = SumBeside(with, with.kernels[rows], kernel).Steps();
-      if (!steps.has_value()) continue;
-      Schedule schedule = with.schedule;
-      if (!Apply(*steps, schedule).ok()) continue;
-      with.schedule = std::move(schedule);
+      const auto steps = SumBeside(with, rows, kernel).Steps();
+      if (!steps.has_value() || sums.contains(kernel.reductions[0])) continue;
+      const ScheduledStage& sum = with.stage(kernel.reductions[0]);
+      const auto reduced = [&](int s) { return ExtentOf(with.stage(s).reduce_axes); };
+      const bool are_as_many =
+          rows.beside.empty() || reduced(rows.beside[0]) == ExtentOf(sum.reduce_axes);
+      Schedule next = with.schedule;
+      if (!are_as_many || !Apply(*steps, next).ok()) continue;
+      if (!place(*steps, root, sum.tensor.get())) continue;
+      with.schedule = std::move(next);
       with.steps.insert(with.steps.end(), steps->begin(), steps->end());
-      beside.push_back(kernel.reductions[0]);
+      rows.beside.push_back(kernel.reductions[0]);
+      rows.fused = true;
+      sums.insert(kernel.reductions[0]);
     }
-    if (beside.empty()) continue;
-    has_any = true;
-    with.kernels[rows].beside = beside;
-    with.kernels[rows].fused = true;
-    const BufferRef root = with.stage(with.kernels[rows].root).tensor;
-    std::erase_if(with.kernels, [&](const KernelShape& kernel) {
-      return kernel.reductions.size() == 1 &&
-             std::find(beside.begin(), beside.end(), kernel.reductions[0]) != beside.end();
-    });
-    const auto is_root = [&](const KernelShape& k) { return with.stage(k.root).tensor == root; };
-    rows = static_cast<size_t>(std::find_if(with.kernels.begin(), with.kernels.end(), is_root) -
-                               with.kernels.begin());
   }
-  if (!has_any) return std::nullopt;
+  if (sums.empty()) return std::nullopt;
+  std::erase_if(with.kernels, [&](const KernelShape& kernel) {
+    return kernel.reductions.size() == 1 && sums.contains(kernel.reductions[0]);
+  });
   return with;
 }
 

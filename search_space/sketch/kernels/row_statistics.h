@@ -11,7 +11,7 @@ namespace heddle::search_space {
 // `shape` with kernels that reduce each row of a tensor, such as the logarithm of a sum of
 // exponentials of logits, in the kernel that makes an element of each of that tensor's, such as the
 // logits rounded: what one of its passes reads is in the cache for the other. nullopt where there
-// are none.
+// are none. A kernel takes one of them.
 std::optional<ProgramShape> WithRowStatistics(const ProgramShape& shape);
 
 }  // namespace heddle::search_space

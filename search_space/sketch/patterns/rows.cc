@@ -540,8 +540,10 @@ Rows FindRows(const ProgramShape& shape, const KernelShape& kernel) {
     const Step step = BesideRowsOf(with.stage(number(kernel.root)), with.stage(number(s)), 1, 1);
     if (!Apply(step, with.schedule).ok()) return {};
   }
-  for (const KernelShape& other : shape.kernels)
-    with.kernels.push_back({.root = number(other.root)});
+  for (const KernelShape& other : shape.kernels) {
+    KernelShape& there = with.kernels.emplace_back(KernelShape{.root = number(other.root)});
+    for (const int sum : other.beside) there.beside.push_back(number(sum));
+  }
   KernelShape whole = kernel;
   whole.root = number(kernel.root);
   std::transform(kernel.reductions.begin(), kernel.reductions.end(), whole.reductions.begin(),

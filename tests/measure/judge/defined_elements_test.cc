@@ -118,5 +118,26 @@ TEST(CancelledElementsTest, MayBeWhatRoundingLeavesOfThem) {
   EXPECT_FALSE(allows(6, 0));
 }
 
+// A mask's number explains nothing, in the element or in others.
+TEST(CancelledElementsTest, MayNotBeWhateverAMaskExplains) {
+  const auto ops = search_space::ParseOperators(
+      "op masked(n) { in X[n, 8]  S[i: n] = sum(r: 8) exp(X[i, r])  "
+      "out Y[j: 2, i: n] = select(j == 0, -1000000000.0, "
+      "S[i] + select(i == 5, 1000000000.0, 0) - select(i == 5, 1000000000.0, 0)) }");
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  const TensorProgram program =
+      *ops->front().Instantiate({{"n", 1000}}, search_space::DType::kFloat32);
+  const Inputs inputs(program, /*seed=*/1);
+  std::optional<Sampled> sampled = inputs.Sample(InputKind::kUniform);
+  ASSERT_TRUE(sampled.has_value());
+  sampled->allowed[0] = {.absolute = 1e-5, .slack = 0};
+  DefinedElements defined(program, inputs, *sampled, /*threads=*/1);
+  std::vector<float> got(2000);
+  for (const float value : {0.0F, 100.0F, 1000.0F}) {
+    got[1005] = value;
+    EXPECT_FALSE(defined.Allow(0, {.elements = 1, .worst = 1005, .offsets = {1005}}, got.data()));
+  }
+}
+
 }  // namespace
 }  // namespace heddle::measure::defined_elements_test

@@ -120,6 +120,35 @@ op mean_first(m, n, k) {
   out Y[i: m, j: n] = T[i, j] * G[i, j]
   out Z[i: m, j: n] = T[i, j] - A[j]
 }
+op each_waits(m, n, k) {
+  in X[m, k], W[n, k], V[n, k]
+  T[i: m, j: n] = sum(x: k) X[i, x] * W[j, x]
+  U[i: m, j: n] = sum(x: k) X[i, x] * V[j, x]
+  out S1[j: n] = sum(i: m) T[i, j]
+  out S2[j: n] = sum(i: m) U[i, j]
+  out Z1[j: n] = S1[j] * 2
+  out Z2[j: n] = S2[j] * 2
+  out R1[i: m, j: n] = T[i, j] + Z2[j]
+  out R2[i: m, j: n] = U[i, j] - Z1[j]
+}
+op waits_for_companion(m, n, k) {
+  in X[m, k], W[n, k], V[n, k]
+  T[i: m, j: n] = sum(x: k) X[i, x] * W[j, x]
+  U[i: m, j: n] = sum(x: k) X[i, x] * V[j, x]
+  out S1[j: n] = sum(i: m) T[i, j]
+  out Za[i: m] = sum(j: n) U[i, j] * S1[j]
+  out Zb[i: m] = max(j: n) U[i, j]
+  out R1[i: m, j: n] = T[i, j] * Zb[m - 1 - i]
+}
+op of_sums_of_others(m, n, k) {
+  in X[m, k], W[n, k], V[n, k]
+  T[i: m, j: n] = sum(x: k) X[i, x] * W[j, x]
+  U[i: m, j: n] = sum(x: k) X[i, x] * V[j, x]
+  out S1[j: n] = sum(i: m) T[i, j]
+  out S2[j: n] = sum(i: m) U[i, j]
+  out R1[i: m, j: n] = T[i, j] * 2
+  out R2[i: m, j: n] = U[i, j] - S1[j]
+}
 op of_rows(m, n) {
   in X[m, n]
   out Y[i: m, j: n] = X[i, j] * 2
@@ -234,6 +263,25 @@ TEST(BesideRowsTest, KernelsAmongOthersMakeSumsBesideTheirRows) {
                      ExpectOutputsNear(*program, expected, got,
                                        k.type == DType::kFloat32 ? 1e-5 : kHalf);
                    });
+  }
+}
+
+// Sums that wait for one another, themselves or through what they are computed with, are beside
+// rows as far as that goes.
+TEST(BesideRowsTest, SumsThatWaitForOneAnotherAreNotAllBesideRows) {
+  for (const char* op : {"each_waits", "waits_for_companion", "of_sums_of_others"}) {
+    SCOPED_TRACE(op);
+    const auto program = Made(op, "m=520,n=32,k=4");
+    const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+    const TensorValues inputs = IntegerInputs(*program);
+    TensorValues expected = inputs;
+    EvaluateAll(*program, expected);
+    const auto is_beside = [](const std::string& text) {
+      return absl::StrContains(text, "[beside=");
+    };
+    ForDrawnPoints(space, 8, is_beside, inputs, [&](const Program&, const TensorValues& got) {
+      ExpectOutputsNear(*program, expected, got, 1e-5);
+    });
   }
 }
 

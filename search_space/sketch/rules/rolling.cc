@@ -129,8 +129,7 @@ RollingTile WarpRollingPlan::TileOf(HoleValues v) const {
 void WarpRollingPlan::Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const {
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
   if (holes_[pipeline_].domain.size() > 1 && values[pipeline_] == 0) values[pipeline_] = 2;
-  if (chain_.is_masked && below(8) != 0) values[masked_] = 1;
-  if (values[masked_] == 0) values[reversed_] = 0;
+  DrawMask(rng, values[masked_], values[reversed_]);
   if (!chain_.beside.empty() && below(4) != 0) values[ahead_] = 1;
   if (values[warps_] < 4 && below(4) != 0) values[warps_] = 4;
 }

@@ -83,6 +83,16 @@ void RollingPlan::Draw(std::mt19937_64& rng, std::vector<int64_t>& values) const
   }
 }
 
+void RollingPlan::DrawMask(std::mt19937_64& rng, int64_t& masked, int64_t& reversed) const {
+  const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
+  if (chain_.is_masked && below(8) != 0) masked = 1;
+  if (masked == 0) {
+    reversed = 0;
+  } else if (below(4) != 0) {
+    reversed = 1;
+  }
+}
+
 int64_t RollingPlan::ResultsAtOnce(int64_t results) const {
   const double room = static_cast<double>(Kernel().target.l2_bytes) / 2;
   double bytes = BytesRead(chain_.root, chain_.values());

@@ -54,6 +54,9 @@ class RollingPlan : public KernelPlan {
   virtual RollingTile TileOf(HoleValues v) const = 0;
   // Makes of valid values others among which fast kernels are.
   virtual void Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const = 0;
+  // What masks leave out mostly is left out, and the blocks of the last rows, which have most to do
+  // under most masks, such as causal ones, mostly come first.
+  void DrawMask(std::mt19937_64& rng, int64_t& masked, int64_t& reversed) const;
   void Write(ScheduleWriter& w, HoleValues values) const override;
 
   // Whose parts are written by their instruction.

@@ -164,8 +164,7 @@ RollingTile WarpgroupRollingPlan::TileOf(HoleValues v) const {
 // Fast kernels have several warpgroups a multiprocessor, and leave out what masks do.
 void WarpgroupRollingPlan::Improve(std::mt19937_64& rng, std::vector<int64_t>& values) const {
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); };
-  if (chain_.is_masked && below(8) != 0) values[masked_] = 1;
-  if (values[masked_] == 0) values[reversed_] = 0;
+  DrawMask(rng, values[masked_], values[reversed_]);
   if (!chain_.beside.empty() && below(4) != 0) values[ahead_] = 1;
   if (values[groups_] == 1 && below(4) != 0) values[groups_] = 2;
   if (values[terms_] < 64 && below(4) != 0) values[terms_] = holes_[terms_].domain[0];

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -174,6 +175,19 @@ TEST(RollingTest, WhatIsReadOtherwiseIsNotHeld) {
 }
 
 // What does not fit is refused for the limit that it breaks.
+// The blocks that have most to do under a causal mask.
+TEST(RollingTest, BlocksOfTheLastRowsMostlyComeFirstUnderAMask) {
+  const auto space =
+      *SearchSpace::Create(ProgramOf("causal", "b=2,s=256,d=32"), *FindTarget("h100"));
+  const std::vector<Point> points = PointsOf(space, 60);
+  const auto first = std::count_if(points.begin(), points.end(), [&](const Point& p) {
+    return absl::StrContains(space.Print(p), " last_first=1");
+  });
+  ASSERT_EQ(points.size(), 60U);
+  EXPECT_GT(first, 30);
+  EXPECT_LT(first, 60);
+}
+
 TEST(RollingTest, RefusalsNameTheLimit) {
   const auto refusal = [](const std::string& changed, const std::string& to) {
     const auto space =

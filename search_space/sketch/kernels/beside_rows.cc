@@ -147,7 +147,8 @@ std::optional<ProgramShape> WithSumsBeside(const ProgramShape& shape) {
   ProgramShape with = shape;
   // With all sums so far beside their rows, so that no two wait for one another.
   Schedule placed = shape.schedule;
-  const auto place = [&placed](std::vector<Step> steps, const Buffer* rows, const Buffer* sum) {
+  const auto place = [&placed](const std::vector<Step>& steps, const Buffer* rows,
+                               const Buffer* sum) {
     Schedule next = placed;
     if (!Apply(steps, next).ok()) return false;
     const Step beside =

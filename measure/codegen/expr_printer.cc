@@ -127,23 +127,6 @@ bool IsOneAndMore(const Expr& e, int depth) {
          (is_one(1) && IsNonNegative(e->args[0], depth));
 }
 
-bool IsFunction(Op op) {
-  switch (op) {
-    case Op::kExp:
-    case Op::kLog:
-    case Op::kSqrt:
-    case Op::kRsqrt:
-    case Op::kTanh:
-    case Op::kErf:
-    case Op::kSigmoid:
-    case Op::kPow:
-    case Op::kDiv:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Is it a choice between numbers that are made of registers alone, one of them by a function?
 // Compilers branch around that for each element, where computing both costs less.
 bool IsOfFunctionsInRegisters(const Expr& e) {
@@ -152,7 +135,8 @@ bool IsOfFunctionsInRegisters(const Expr& e) {
   for (const size_t arg : {1, 2}) {
     Visit(e->args[arg], [&](const Expr& x) {
       loads = loads || (x->op == Op::kLoad && x->buffer->scope != search_space::Scope::kLocal);
-      applies = applies || (x->type == DType::kFloat32 && IsFunction(x->op));
+      const bool is_costly = IsFunction(x->op) || x->op == Op::kDiv;
+      applies = applies || (x->type == DType::kFloat32 && is_costly);
     });
   }
   return applies && !loads;

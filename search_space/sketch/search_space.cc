@@ -134,7 +134,7 @@ absl::StatusOr<SearchSpace> SearchSpace::Create(std::shared_ptr<const TensorProg
   impl->program = program;
   impl->target = target;
   impl->sketches = SketchesOf(program, target);
-  HEDDLE_CHECK(impl->sketches.size() <= 256, "a point numbers its sketch in a byte");
+  HEDDLE_CHECK(impl->sketches.size() <= kMostSketches, "a point numbers its sketch in a byte");
   SearchSpace space(impl);
   if (absl::Status s = space.Check(space.Default()); !s.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("no schedule of ", program->op,

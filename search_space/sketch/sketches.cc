@@ -548,7 +548,6 @@ void TellNamesakesApart(std::vector<Sketch>& sketches) {
 
 std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& program,
                                const Target& target) {
-  constexpr size_t kMostSketches = 256;  // a point numbers its sketch in a byte
   const auto& [steps, in_form] = FormOf(program);
   std::vector<Sketch> sketches = SketchesInForm(in_form, target);
   if (sketches.size() > kMostSketches) {

@@ -1,6 +1,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_SKETCH_SKETCHES_H_
 #define HEDDLE_SEARCH_SPACE_SKETCH_SKETCHES_H_
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -10,8 +11,10 @@
 
 namespace heddle::search_space {
 
+inline constexpr size_t kMostSketches = 256;  // a point numbers its sketch in a byte
+
 // The sketches of every algorithm (algorithms.h), in the order in which points number them: the
-// simplest one first.
+// simplest one first. At most so many; what comes behind is left out.
 std::vector<Sketch> SketchesOf(const std::shared_ptr<const TensorProgram>& program,
                                const Target& target);
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,14 @@ using IsWanted = std::function<bool(const std::string& text)>;
 
 inline IsWanted BeginsWith(const std::string& prefix) {
   return [prefix](const std::string& text) { return text.starts_with(prefix); };
+}
+
+// How many kernels read or write a tensor.
+inline int64_t KernelsWith(const Program& lowered, const std::string& tensor) {
+  return std::count_if(lowered.kernels.begin(), lowered.kernels.end(), [&](const Kernel& k) {
+    return std::any_of(k.arguments.begin(), k.arguments.end(),
+                       [&](const BufferRef& b) { return b->name == tensor; });
+  });
 }
 
 // The first `most` of so many draws that are wanted.

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "measure/codegen/dialects.h"
 #include "measure/codegen/passes/passes.h"
 
 namespace heddle::measure {
@@ -27,21 +28,8 @@ bool ReadsMemory(const Expr& e) {
 // Is it many instructions? Products and sums stay where they are, so that they become
 // multiply-adds with what stands around them as they do elsewhere, and so do quotients by numbers.
 bool IsCostly(const Expr& e) {
-  switch (e->op) {
-    case Op::kDiv:
-      return e->type == DType::kFloat32 && ReadsMemory(e->args[1]);
-    case Op::kExp:
-    case Op::kLog:
-    case Op::kSqrt:
-    case Op::kRsqrt:
-    case Op::kTanh:
-    case Op::kErf:
-    case Op::kSigmoid:
-    case Op::kPow:
-      return e->type == DType::kFloat32;
-    default:
-      return false;
-  }
+  if (e->type != DType::kFloat32) return false;
+  return IsFunction(e->op) || (e->op == Op::kDiv && ReadsMemory(e->args[1]));
 }
 
 // What one loop computes again and again.

@@ -17,10 +17,6 @@ namespace {
 // Elements of a row that are worth a group of threads.
 constexpr int64_t kShortestRow = 16;
 
-bool Contains(const Tensors& tensors, const Buffer* tensor) {
-  return std::find(tensors.begin(), tensors.end(), tensor) != tensors.end();
-}
-
 const ScheduledStage* LargestRows(const Schedule& schedule) {
   const ScheduledStage* largest = nullptr;
   for (const ScheduledStage& s : schedule.stages()) {
@@ -30,16 +26,6 @@ const ScheduledStage* LargestRows(const Schedule& schedule) {
     if (largest == nullptr || s.tensor->elements >= largest->tensor->elements) largest = &s;
   }
   return largest;
-}
-
-// What it reads, itself and through others.
-Tensors AllReadsOf(const Schedule& schedule, const ScheduledStage& s) {
-  Tensors all = ReadsOf(s);
-  for (size_t i = 0; i < all.size(); ++i) {
-    const int read = schedule.FindStage(all[i]);
-    if (read >= 0) AddReads(schedule.stage(read), all);
-  }
-  return all;
 }
 
 // What a reduction reads along its own last axis, itself and through others.

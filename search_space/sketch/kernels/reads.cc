@@ -26,6 +26,19 @@ Tensors ReadsOf(const ScheduledStage& stage) {
   return reads;
 }
 
+Tensors AllReadsOf(const Schedule& schedule, const ScheduledStage& stage) {
+  Tensors all = ReadsOf(stage);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const int read = schedule.FindStage(all[i]);
+    if (read >= 0) AddReads(schedule.stage(read), all);
+  }
+  return all;
+}
+
+bool Contains(const Tensors& tensors, const Buffer* tensor) {
+  return std::find(tensors.begin(), tensors.end(), tensor) != tensors.end();
+}
+
 bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& producer, bool units) {
   bool ok = reader.axes.size() == producer.axes.size();
   Visit(reader.body, [&](const Expr& node) {

@@ -16,6 +16,11 @@ using Tensors = std::vector<const Buffer*>;
 void AddReads(const ScheduledStage& stage, Tensors& reads);
 Tensors ReadsOf(const ScheduledStage& stage);
 
+// What the stage reads, itself and through others.
+Tensors AllReadsOf(const Schedule& schedule, const ScheduledStage& stage);
+
+bool Contains(const Tensors& tensors, const Buffer* tensor);
+
 // Does `reader` read `producer` only at its own element? `units`: the one of an axis of extent 1 is
 // that, too, when the index is written as 0.
 bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& producer, bool units);

@@ -30,16 +30,6 @@ bool HasAxesOfRows(const ScheduledStage& stage, const ScheduledStage& rows) {
                     [](const Var& a, const Var& b) { return a->extent == b->extent; });
 }
 
-bool Reads(const Schedule& schedule, const ScheduledStage& stage, const Buffer* tensor) {
-  Tensors all = ReadsOf(stage);
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i] == tensor) return true;
-    const int read = schedule.FindStage(all[i]);
-    if (read >= 0) AddReads(schedule.stage(read), all);
-  }
-  return false;
-}
-
 // Does the kernel reduce, along the last axis of `rows` alone, something that these read, too?
 bool ReducesRows(const ProgramShape& shape, const KernelShape& kernel, const ScheduledStage& rows) {
   const ScheduledStage& root = shape.stage(kernel.root);
@@ -56,13 +46,12 @@ bool ReducesRows(const ProgramShape& shape, const KernelShape& kernel, const Sch
     if (!along || shape.schedule.HasCompanions(reduction)) return false;
     for (const Buffer* read : ReadsOf(reduction)) {
       reads_rows =
-          reads_rows || (read->elements == rows.tensor->elements &&
-                         std::find(elements.begin(), elements.end(), read) != elements.end());
+          reads_rows || (read->elements == rows.tensor->elements && Contains(elements, read));
     }
   }
   // Neither waits for the other.
-  return reads_rows && !Reads(shape.schedule, root, rows.tensor.get()) &&
-         !Reads(shape.schedule, rows, root.tensor.get());
+  return reads_rows && !Contains(AllReadsOf(shape.schedule, root), rows.tensor.get()) &&
+         !Contains(AllReadsOf(shape.schedule, rows), root.tensor.get());
 }
 
 // Has the kernels, which are those of `before`, name the stages where these are now.

@@ -180,14 +180,6 @@ TEST(BesideRowsTest, SumsOverTheRowsOfAnOutputThatDoesNotNeedThem) {
   EXPECT_THAT(Found("of_rows", "m=32,n=32"), IsEmpty());  // which lie along the other axis
 }
 
-// How many kernels read an input.
-int64_t Readers(const Program& lowered, const std::string& input) {
-  return std::count_if(lowered.kernels.begin(), lowered.kernels.end(), [&](const Kernel& k) {
-    return std::any_of(k.arguments.begin(), k.arguments.end(),
-                       [&](const BufferRef& b) { return b->name == input; });
-  });
-}
-
 struct Case {
   const char *op, *shape;
   DType type;
@@ -206,7 +198,7 @@ TEST_P(BesideRows, OnePassOverTheRowsMakesBoth) {
   ForDrawnPoints(space, 6, BeginsWith("beside/rows"), inputs,
                  [&](const Program& lowered, const TensorValues& got) {
                    EXPECT_EQ(lowered.kernels.size(), 2);
-                   EXPECT_EQ(Readers(lowered, "X"), 1);
+                   EXPECT_EQ(KernelsWith(lowered, "X"), 1);
                    ExpectOutputsNear(*program, expected, got, c.error);
                  });
 }
@@ -259,7 +251,7 @@ TEST(BesideRowsTest, KernelsAmongOthersMakeSumsBesideTheirRows) {
     EvaluateAll(*program, expected);
     ForDrawnPoints(space, 4, BesideIn(k.rules, k.sums), inputs,
                    [&](const Program& lowered, const TensorValues& got) {
-                     EXPECT_EQ(Readers(lowered, k.tensor), k.kernels);
+                     EXPECT_EQ(KernelsWith(lowered, k.tensor), k.kernels);
                      ExpectOutputsNear(*program, expected, got,
                                        k.type == DType::kFloat32 ? 1e-5 : kHalf);
                    });

@@ -62,14 +62,6 @@ struct Case {
 
 class RowStatistics : public testing::TestWithParam<Case> {};
 
-// How many kernels read or write a tensor.
-int64_t KernelsWith(const Program& lowered, const std::string& tensor) {
-  return std::count_if(lowered.kernels.begin(), lowered.kernels.end(), [&](const Kernel& k) {
-    return std::any_of(k.arguments.begin(), k.arguments.end(),
-                       [&](const BufferRef& b) { return b->name == tensor; });
-  });
-}
-
 TEST_P(RowStatistics, AreMadeByTheKernelOfTheRows) {
   const Case& c = GetParam();
   const auto program = InstantiatedFrom(kOperators, c.op, c.shape, c.type);

@@ -226,22 +226,6 @@ std::string ConvertNarrow(DType to, DType from, const std::string& text,
   return out;
 }
 
-bool IsFunction(Op op) {
-  switch (op) {
-    case Op::kExp:
-    case Op::kLog:
-    case Op::kSqrt:
-    case Op::kRsqrt:
-    case Op::kTanh:
-    case Op::kErf:
-    case Op::kSigmoid:
-    case Op::kPow:
-      return true;
-    default:
-      return false;
-  }
-}
-
 std::string FunctionName(const Dialect& dialect, Op op, DType type,
                          std::set<std::string>& helpers) {
   // The languages' own fmax and fmin drop a NaN; the notation's max and min propagate it.

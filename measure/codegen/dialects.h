@@ -91,9 +91,6 @@ std::string LaneOf(const Dialect& dialect, search_space::DType type, const std::
 std::string ConvertNarrow(search_space::DType to, search_space::DType from, const std::string& text,
                           std::set<std::string>& helpers);
 
-// Is it a function of many instructions, such as an exponential?
-bool IsFunction(search_space::Op op);
-
 // The function that computes a unary or binary operation that has no operator; precise forms only.
 std::string FunctionName(const Dialect& dialect, search_space::Op op, search_space::DType type,
                          std::set<std::string>& helpers);

@@ -194,17 +194,8 @@ bool IsExactOnIntegers(const TensorProgram& program) {
         case Op::kMod:
           exact = exact && !search_space::IsFloat(e->type);
           break;
-        case Op::kExp:
-        case Op::kLog:
-        case Op::kSqrt:
-        case Op::kRsqrt:
-        case Op::kTanh:
-        case Op::kErf:
-        case Op::kSigmoid:
-        case Op::kPow:
-          exact = false;
-          break;
         default:
+          exact = exact && !IsFunction(e->op);
           break;
       }
     });

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "measure/codegen/dialects.h"
 #include "measure/codegen/passes/passes.h"
 
 namespace heddle::measure {

@@ -116,6 +116,22 @@ DType ResultType(Op op, const ExprList& args) {
 
 const char* NameOf(Op op) { return RowOf(op).name; }
 
+bool IsFunction(Op op) {
+  switch (op) {
+    case Op::kExp:
+    case Op::kLog:
+    case Op::kSqrt:
+    case Op::kRsqrt:
+    case Op::kTanh:
+    case Op::kErf:
+    case Op::kSigmoid:
+    case Op::kPow:
+      return true;
+    default:
+      return false;
+  }
+}
+
 namespace {
 
 std::shared_ptr<ExprNode> NewNode(Op op, DType type) {

@@ -140,6 +140,8 @@ enum class Op : uint8_t {
 };
 // "add", "exp", ...; the notation's spelling for functions.
 const char* NameOf(Op op);
+// Is it a function whose values are rounded and take many instructions, such as an exponential?
+bool IsFunction(Op op);
 
 struct ExprNode;
 using Expr = std::shared_ptr<const ExprNode>;

@@ -9,7 +9,7 @@
 #include "measure/device/outcome.h"
 #include "search_space/ir/target.h"
 #include "search_space/ir/tensor_program.h"
-#include "search_space/notation/samples.h"
+#include "search_space/reference/samples.h"
 
 namespace heddle::measure {
 

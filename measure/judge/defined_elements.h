@@ -13,7 +13,7 @@
 #include "measure/device/compare.h"
 #include "measure/judge/inputs.h"
 #include "search_space/ir/tensor_program.h"
-#include "search_space/notation/samples.h"
+#include "search_space/reference/samples.h"
 
 namespace heddle::measure {
 

@@ -11,7 +11,7 @@
 #include "measure/judge/criteria.h"
 #include "measure/judge/peaks.h"
 #include "search_space/ir/tensor_program.h"
-#include "search_space/notation/samples.h"
+#include "search_space/reference/samples.h"
 
 namespace heddle::measure {
 

@@ -7,7 +7,7 @@
 
 #include "search_space/ir/target.h"
 #include "search_space/ir/tensor_program.h"
-#include "search_space/sketch/sketch.h"
+#include "search_space/sketch/programs/sketch.h"
 
 namespace heddle::search_space {
 

@@ -15,7 +15,7 @@
 #include "measure/device/device.h"
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
+#include "search_space/reference/reference.h"
 
 namespace heddle::tests {
 

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
-#include "search_space/notation/reference.h"
+#include "search_space/reference/reference.h"
 #include "search_space/schedule/step.h"
 
 namespace heddle::tests {

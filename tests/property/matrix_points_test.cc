@@ -11,7 +11,7 @@
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
+#include "search_space/reference/reference.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/products.h"
 #include "tests/support.h"

@@ -13,9 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
-#include "search_space/notation/reference.h"
+#include "search_space/reference/reference.h"
 #include "search_space/sketch/search_space.h"
 
 namespace heddle::search_space {
@@ -33,6 +34,12 @@ inline int64_t KernelsWith(const Program& lowered, const std::string& tensor) {
     return std::any_of(k.arguments.begin(), k.arguments.end(),
                        [&](const BufferRef& b) { return b->name == tensor; });
   });
+}
+
+// A device on which sketches of that name are drawn: where warpgroups' instructions multiply a
+// chain's matrices, they supersede its other sketches.
+inline Target TargetFor(const std::string& sketch) {
+  return *FindTarget(absl::StrContains(sketch, "warpgroup") ? "h100" : "a100");
 }
 
 // The first `most` of so many draws that are wanted.

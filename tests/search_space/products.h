@@ -17,8 +17,8 @@
 #include "search_space/check/interpret.h"
 #include "search_space/check/verify.h"
 #include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
-#include "search_space/sketch/form.h"
+#include "search_space/reference/reference.h"
+#include "search_space/sketch/programs/form.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/drawn_points.h"
 

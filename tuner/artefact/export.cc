@@ -16,7 +16,7 @@
 #include "measure/judge/criteria.h"
 #include "measure/judge/inputs.h"
 #include "search_space/ir/expr/float_format.h"
-#include "search_space/notation/samples.h"
+#include "search_space/reference/samples.h"
 #include "tuner/artefact/build.h"
 #include "tuner/artefact/launchers.h"
 

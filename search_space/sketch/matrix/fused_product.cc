@@ -36,11 +36,12 @@ class FusedProductFinder {
         if (product < 0) product = s;
         continue;
       }
-      if (stage.is_output || !Apply(Step(ComputeInline{stage.name()}), schedule_).ok()) {
-        return std::nullopt;
-      }
-      if (result < 0) result = s;
       inlined.push_back(stage.tensor);
+      const Step inline_it = ComputeInline{stage.name()};
+      if (stage.is_output || !Apply(inline_it, schedule_).ok()) return std::nullopt;
+      // What stands before the product is part of its factors.
+      if (product < 0 && !Apply(inline_it, whole_.schedule).ok()) return std::nullopt;
+      if (product >= 0 && result < 0) result = s;
     }
     if (product < 0 || result < 0) return std::nullopt;
     auto found = MatrixKernel::Find(whole_, {.root = result, .reductions = {product}}, target,
@@ -229,7 +230,7 @@ class FusedProductFinder {
     return along;
   }
 
-  const ProgramShape whole_;
+  ProgramShape whole_;  // with what stands before the product inlined
   Schedule schedule_;
   const int root_;
   std::vector<int> members_;

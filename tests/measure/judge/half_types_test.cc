@@ -16,7 +16,7 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
-#include "search_space/notation/samples.h"
+#include "search_space/reference/samples.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/measure/half_programs.h"
 #include "tests/support.h"

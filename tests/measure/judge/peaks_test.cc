@@ -14,7 +14,7 @@
 #include "measure/judge/criteria.h"
 #include "search_space/check/interpret.h"
 #include "search_space/notation/notation.h"
-#include "search_space/notation/samples.h"
+#include "search_space/reference/samples.h"
 #include "search_space/sketch/search_space.h"
 
 namespace heddle::measure::peaks_test {

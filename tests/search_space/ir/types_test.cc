@@ -13,7 +13,7 @@
 #include "search_space/check/verify.h"
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
+#include "search_space/reference/reference.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"
 #include "search_space/schedule/tails.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "search_space/notation/reference.h"
+#include "search_space/reference/reference.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/drawn_points.h"
 #include "tests/search_space/products.h"

@@ -15,7 +15,7 @@
 #include "search_space/check/verify.h"
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
+#include "search_space/reference/reference.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"

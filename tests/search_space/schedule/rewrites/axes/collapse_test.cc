@@ -9,7 +9,7 @@
 #include "search_space/notation/notation.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"
-#include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/programs/algorithms.h"
 #include "search_space/sketch/search_space.h"
 
 namespace heddle::search_space {

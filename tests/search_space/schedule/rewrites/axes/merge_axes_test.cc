@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/sketch/form.h"
+#include "search_space/sketch/programs/form.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::merge_axes_test {
@@ -243,7 +243,7 @@ TEST(MergeAxesTest, ThatHoldsForInputsReductionsAndOutputs) {
 // Attention over the pixels of an image, as over words.
 TEST(MergeAxesTest, OneKernelMakesProductsOfImages) {
   const auto program = std::make_shared<const TensorProgram>(Made("rectified", "h=2,n=8,c=16"));
-  ExpectPointsCompute(program, *FindTarget("h100"), "rolling:");
+  ExpectPointsCompute(program, TargetFor("rolling"), "rolling:");
 }
 
 TEST(MergeAxesTest, OthersStay) {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"
-#include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/programs/algorithms.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::pad_terms_test {

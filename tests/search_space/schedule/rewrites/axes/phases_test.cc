@@ -8,10 +8,10 @@
 #include <cmath>
 
 #include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
+#include "search_space/reference/reference.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"
-#include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/programs/algorithms.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/drawn_points.h"
 

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/step.h"
-#include "search_space/sketch/form.h"
+#include "search_space/sketch/programs/form.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::split_axis_test {

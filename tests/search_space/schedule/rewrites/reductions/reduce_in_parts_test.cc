@@ -39,6 +39,13 @@ op nearest(m, n, k) {
   D[i: m, j: n] = Q[j] - 2 * S[i, j]
   out Y[i: m]: float32 = argmin(j: n) D[i, j]
 }
+op nearest_code(m, n, k) {
+  in A[m, k]: index(2), B[n, k]: index(2)
+  H[i: m, r: k]: bfloat16 = 1 - 2 * A[i, r]
+  G[j: n, r: k]: bfloat16 = 1 - 2 * B[j, r]
+  S[i: m, j: n] = sum(r: k) H[i, r] * G[j, r]
+  out Y[i: m]: float32 = max(j: n) S[i, j]
+}
 op late_interaction(q, d, x, y, k) {
   in Q[q, x, k], D[d, y, k]
   S[a: q, b: d, i: x, j: y] = sum(r: k) Q[a, i, r] * D[b, j, r]
@@ -389,6 +396,8 @@ INSTANTIATE_TEST_SUITE_P(
         KernelCase{"softmin_of_columns", "b=2,m=128,n=72,k=16", "h100", "warpgroup_rows"},
         KernelCase{"nearest", "m=40,n=190,k=16", "h100", "warpgroup_rows"},
         KernelCase{"nearest", "m=40,n=128,k=16", "a100", "matrix_rows"},
+        KernelCase{"nearest_code", "m=40,n=190,k=16", "h100", "row_parts/warpgroup_rows"},
+        KernelCase{"nearest_code", "m=40,n=128,k=16", "a100", "row_parts/matrix_rows"},
         KernelCase{"late_interaction", "q=2,d=2,x=16,y=64,k=16", "a100", "matrix_rows"},
         KernelCase{"late_interaction", "q=2,d=2,x=16,y=128,k=16", "h100", "warpgroup_rows"},
         KernelCase{"two_products", "m=40,n=128,k=16", "a100", "matrix_rows"},

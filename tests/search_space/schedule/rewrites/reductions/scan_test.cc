@@ -14,10 +14,10 @@
 #include "search_space/check/verify.h"
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
-#include "search_space/notation/reference.h"
+#include "search_space/reference/reference.h"
 #include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/step.h"
-#include "search_space/sketch/algorithms.h"
+#include "search_space/sketch/programs/algorithms.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/drawn_points.h"
 

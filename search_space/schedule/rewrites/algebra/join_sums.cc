@@ -1,0 +1,245 @@
+#include "search_space/schedule/rewrites/algebra/join_sums.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/editor.h"
+#include "search_space/schedule/operands.h"
+#include "search_space/schedule/rewrites/stage_number.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Of all definitions together: every pair of sums is looked for in every one of them.
+constexpr int64_t kMostNodes = 2000;
+// Of a sum's own body.
+constexpr size_t kMostProducts = 8;
+
+// Of a stage's data axes, those that `e` mentions.
+std::vector<bool> AxesMentioned(const Stage& stage, const Expr& e) {
+  std::vector<bool> mentioned;
+  for (const Var& axis : stage.axes) mentioned.push_back(MentionsAny(e, {axis.get()}));
+  return mentioned;
+}
+
+// A sum along one axis of products of two numbers that is no result.
+bool IsSumOfProducts(const Stage& stage) {
+  return stage.combiner == Combiner::kSum && stage.reduce_axes.size() == 1 && !stage.is_output &&
+         stage.body->op == Op::kMul && IsFloat(stage.body->type);
+}
+
+void AddAddends(const Expr& e, std::vector<Expr>& addends) {
+  if (e->op != Op::kAdd) {
+    addends.push_back(e);
+    return;
+  }
+  for (const Expr& arg : e->args) AddAddends(arg, addends);
+}
+
+// `e`, terms that are added up, with the first that is equal to `addend` left out, or `other` in
+// its place; null where there is none.
+Expr WithInPlaceOf(const Expr& e, const Expr& addend, const Expr& other) {
+  if (e->op != Op::kAdd) return nullptr;
+  for (const size_t i : {0, 1}) {
+    const bool is_here = StructurallyEqual(e->args[i], addend);
+    if (is_here && other == nullptr) return e->args[1 - i];
+    const Expr arg = is_here ? other : WithInPlaceOf(e->args[i], addend, other);
+    if (arg == nullptr) continue;
+    ExprList args = e->args;
+    args[i] = arg;
+    return MakeExpr(Op::kAdd, std::move(args));
+  }
+  return nullptr;
+}
+
+// With elements of `sum` wherever those of `one` and of `other` at the same place are added.
+Expr WithElementsOf(const Buffer* one, const Buffer* other, const BufferRef& sum,
+                    const Expr& body) {
+  return Rewrite(body, [&](const Expr& e) -> Expr {
+    std::vector<Expr> addends;
+    if (e->op == Op::kAdd) AddAddends(e, addends);
+    Expr changed;
+    for (const Expr& a : addends) {
+      if (a->op != Op::kLoad || a->buffer.get() != one) continue;
+      for (const Expr& b : addends) {
+        if (b->op != Op::kLoad || b->buffer.get() != other) continue;
+        const bool are_alike = std::equal(a->args.begin(), a->args.end(), b->args.begin(),
+                                          b->args.end(), StructurallyEqual);
+        if (!are_alike) continue;
+        const Expr rest = WithInPlaceOf(changed == nullptr ? e : changed, b, nullptr);
+        if (rest == nullptr) continue;
+        const Expr with = StructurallyEqual(rest, a) ? Load(sum, a->args)
+                                                     : WithInPlaceOf(rest, a, Load(sum, a->args));
+        if (with != nullptr) changed = with;
+      }
+    }
+    return changed;
+  });
+}
+
+// A conversion that both have stands around the choice, so that a tensor's elements are chosen.
+Expr Choose(const Expr& first, const Expr& a, const Expr& b) {
+  const bool are_converted = a->op == Op::kCast && b->op == Op::kCast && a->type == b->type &&
+                             a->args[0]->type == b->args[0]->type;
+  if (are_converted) return Cast(a->type, Choose(first, a->args[0], b->args[0]));
+  return Select(first, a, b);
+}
+
+// Are both factors elements of the same types, and of the same of the axes?
+bool AreAlike(const Stage& stage, const Expr& f, const Stage& other, const Expr& h) {
+  const auto type_of = [](const Expr& e) {
+    return e->op == Op::kCast ? e->args[0]->type : e->type;
+  };
+  return type_of(f) == type_of(h) && f->type == h->type &&
+         AxesMentioned(stage, f) == AxesMentioned(other, h);
+}
+
+// Of the terms of both; nothing where these are not alike.
+std::optional<Stage> Joined(const Stage& stage, const Stage& other) {
+  ExprList factors = stage.body->args, others = other.body->args;
+  const auto are_alike = [&] {
+    return AreAlike(stage, factors[0], other, others[0]) &&
+           AreAlike(stage, factors[1], other, others[1]);
+  };
+  if (!are_alike()) std::swap(others[0], others[1]);
+  if (!are_alike()) return std::nullopt;
+  const Var &own = stage.reduce_axes[0], &its = other.reduce_axes[0];
+  const Var all = MakeVar(own->name, own->extent + its->extent);
+  const Expr is_own = VarExpr(all) < Int(own->extent);
+  Stage joined = stage;
+  joined.reduce_axes = {all};
+  ExprList chosen;
+  for (size_t i = 0; i < 2; ++i) {
+    const Expr here = Substitute(factors[i], {own}, {VarExpr(all)});
+    const Expr there = Substitute(others[i], [&](const Var& v) -> Expr {
+      if (v == its) return VarExpr(all) - Int(own->extent);
+      const auto axis = std::find(other.axes.begin(), other.axes.end(), v);
+      if (axis == other.axes.end()) return nullptr;
+      return VarExpr(stage.axes[static_cast<size_t>(axis - other.axes.begin())]);
+    });
+    chosen.push_back(Choose(is_own, here, there));
+  }
+  joined.body = Simplify(MakeExpr(Op::kMul, std::move(chosen)));
+  return joined;
+}
+
+// Products that `e` adds up or subtracts, these with their second factor negated; false if there is
+// something else in it.
+bool AddProducts(const Expr& e, bool is_negative, std::vector<Expr>& products) {
+  if (e->op == Op::kAdd || e->op == Op::kSub) {
+    const bool is_other = is_negative != (e->op == Op::kSub);
+    return AddProducts(e->args[0], is_negative, products) &&
+           AddProducts(e->args[1], is_other, products);
+  }
+  if (e->op != Op::kMul) return false;
+  const auto negated = [](const Expr& f) { return MakeExpr(Op::kNeg, {f}); };
+  products.push_back(is_negative ? e->args[0] * negated(e->args[1]) : e);
+  return true;
+}
+
+// Are there elements of the sum that have each of its factors in common? Of others nothing is read
+// less often in one sum than in several.
+bool SharesFactors(const Stage& stage) {
+  return std::all_of(stage.body->args.begin(), stage.body->args.end(), [&](const Expr& factor) {
+    const std::vector<bool> mentioned = AxesMentioned(stage, factor);
+    return std::find(mentioned.begin(), mentioned.end(), false) != mentioned.end();
+  });
+}
+
+// A sum of sums of products, as one of all their terms; nothing if the stage is none, or if they
+// are not alike.
+std::optional<Stage> OfOneProduct(const Stage& stage) {
+  std::vector<Expr> products;
+  if (!AddProducts(stage.body, false, products) || products.size() < 2 ||
+      products.size() > kMostProducts) {
+    return std::nullopt;
+  }
+  std::optional<Stage> joined;
+  for (const Expr& product : products) {
+    Stage of_product = stage;
+    of_product.body = product;
+    of_product.is_output = false;
+    if (!IsSumOfProducts(of_product) || !SharesFactors(of_product)) return std::nullopt;
+    joined = joined.has_value() ? Joined(*joined, of_product) : of_product;
+    if (!joined.has_value()) return std::nullopt;
+  }
+  joined->is_output = stage.is_output;
+  return joined;
+}
+
+bool IsRead(const TensorProgram& program, const Buffer* tensor) {
+  return std::any_of(program.stages.begin(), program.stages.end(),
+                     [&](const Stage& stage) { return ReadsAny(stage.body, {tensor}); });
+}
+
+// With the first stage that can be joined to this one; null where there is none.
+std::shared_ptr<TensorProgram> WithOneMore(const TensorProgram& program, size_t number) {
+  const Stage& stage = program.stages[number];
+  for (size_t o = 0; o < program.stages.size(); ++o) {
+    const Stage& other = program.stages[o];
+    if (o == number || !IsSumOfProducts(other) || other.tensor->dtype != stage.tensor->dtype ||
+        other.tensor->shape != stage.tensor->shape) {
+      continue;
+    }
+    std::optional<Stage> joined = Joined(stage, other);
+    if (!joined.has_value()) continue;
+    joined->tensor =
+        MakeBuffer(stage.name(), stage.tensor->dtype, stage.tensor->scope, stage.tensor->shape);
+    auto with = std::make_shared<TensorProgram>(program);
+    for (Stage& reader : with->stages) {
+      reader.body =
+          WithElementsOf(stage.tensor.get(), other.tensor.get(), joined->tensor, reader.body);
+    }
+    if (IsRead(*with, stage.tensor.get()) || IsRead(*with, other.tensor.get())) continue;
+    // Behind all that either reads.
+    with->stages[std::max(number, o)] = *std::move(joined);
+    with->stages.erase(with->stages.begin() + static_cast<std::ptrdiff_t>(std::min(number, o)));
+    return with;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TensorProgram>> WithJoinedSums(const TensorProgram& program,
+                                                                    const std::string& name) {
+  std::shared_ptr<const TensorProgram> joined;
+  int64_t nodes = 0;
+  for (const Stage& stage : program.stages) nodes += NodesOf(stage.body);
+  if (nodes > kMostNodes) {
+    return absl::InvalidArgumentError(absl::StrCat(program.op, " is longer than the ", kMostNodes,
+                                                   " nodes in which sums that ",
+                                                   "are added to each other are looked for"));
+  }
+  HEDDLE_ASSIGN_OR_RETURN(first, StageNumber(program, name));
+  if (std::optional<Stage> one = OfOneProduct(program.stages[first]); one.has_value()) {
+    auto with = std::make_shared<TensorProgram>(program);
+    with->stages[first] = *std::move(one);
+    joined = std::move(with);
+  }
+  for (const TensorProgram* now = joined != nullptr ? joined.get() : &program;;
+       now = joined.get()) {
+    HEDDLE_ASSIGN_OR_RETURN(number, StageNumber(*now, name));
+    auto more = IsSumOfProducts(now->stages[number]) ? WithOneMore(*now, number) : nullptr;
+    if (more == nullptr) break;
+    joined = std::move(more);
+  }
+  if (joined != nullptr) return joined;
+  return absl::InvalidArgumentError(absl::StrCat(
+      name,
+      " is no sum of products of two elements to which all that read it add another one, nor ",
+      "one of several products that are alike"));
+}
+
+absl::Status JoinSums::ApplyTo(ScheduleEditor& editor) const {
+  return editor.RewriteProgram(stage, WithJoinedSums);
+}
+
+}  // namespace heddle::search_space

@@ -1,0 +1,67 @@
+#include "search_space/sketch/families/packed.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "search_space/sketch/matrix/packing.h"
+#include "search_space/sketch/programs/combinations.h"
+#include "search_space/sketch/programs/plans.h"
+
+namespace heddle::search_space {
+namespace {
+
+// Copies in tiles take whole ones at least of what lies along the rows that they read.
+constexpr int64_t kShortestRow = 16;
+
+// Of plans for a program with packed tensors: products are for the units that multiply matrices
+// here, and each copy is made in one way.
+void KeepPacked(const ProgramShape& shape, bool only_last, std::vector<Plans>& plans) {
+  for (size_t k = 0; k < plans.size(); ++k) {
+    const ScheduledStage& root = shape.stage(shape.kernels[k].root);
+    Plans& made = plans[k];
+    if (shape.kernels[k].reductions.empty() && root.materialized) {
+      const std::vector<Expr> loads = LoadsIn(root.body);
+      const bool in_tiles = std::all_of(loads.begin(), loads.end(), [](const Expr& load) {
+        return load->buffer->shape.back() >= kShortestRow;
+      });
+      const auto is_other = [&](const Plan& p) { return p.rule->is_fallback == in_tiles; };
+      if (!std::all_of(made.begin(), made.end(), is_other)) std::erase_if(made, is_other);
+    } else {
+      KeepMatrices(only_last, made);
+    }
+  }
+}
+
+}  // namespace
+
+void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+               const ProgramShape& shape, const std::string& name, std::vector<Sketch>& sketches) {
+  const std::vector<std::vector<Packing>> choices = PackingsOf(shape, target);
+  for (const std::vector<Packing>& packs : choices) {
+    std::vector<Step> steps = shape.steps;
+    for (const Packing& pack : packs) {
+      std::erase_if(steps, [&](const Step& step) {
+        const auto* const stored = std::get_if<Materialize>(&step);
+        return stored != nullptr && stored->stage == pack.tensor;
+      });
+      steps.insert(steps.end(), pack.steps.begin(), pack.steps.end());
+    }
+    const auto packed = std::make_shared<const ProgramShape>(FindKernels(program, steps));
+    std::vector<Plans> plans = PlansOf(*packed, false, target);
+    const bool packs_all = &packs == &choices[0];
+    KeepPacked(*packed, !packs_all, plans);
+    const size_t first = sketches.size();
+    AddCombinations(plans, packed, sketches);
+    const std::string tensors = absl::StrJoin(
+        packs, "|", [](std::string* out, const Packing& p) { out->append(p.tensor); });
+    for (size_t s = first; s < sketches.size(); ++s) {
+      sketches[s].name = absl::StrCat(name, "/", sketches[s].name, "[", tensors, "]");
+      if (packs_all) sketches[s].draws = 2;
+    }
+  }
+}
+
+}  // namespace heddle::search_space

@@ -1,6 +1,7 @@
 #include "search_space/sketch/families/matrix_sketches.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -56,6 +57,20 @@ void AddMerged(const std::shared_ptr<const TensorProgram>& program, const std::v
             target, sketches);
 }
 
+// Those that store what is made of one of these reductions alone, by their roots.
+std::set<std::string> KernelsWith(const std::set<std::string>& reductions,
+                                  const ProgramShape& shape) {
+  std::set<std::string> roots;
+  for (const KernelShape& kernel : shape.kernels) {
+    const ScheduledStage& root = shape.stage(kernel.root);
+    const bool is_one = std::any_of(kernel.reductions.begin(), kernel.reductions.end(), [&](int r) {
+      return reductions.contains(shape.stage(r).name());
+    });
+    if (!root.is_output && (is_one || reductions.contains(root.name()))) roots.insert(root.name());
+  }
+  return roots;
+}
+
 // The partition of a program of one output that takes least, that into one kernel among them.
 Partition BestPartitionOf(const std::shared_ptr<const TensorProgram>& program,
                           const Target& target) {
@@ -107,17 +122,26 @@ void AddPlaces(const std::shared_ptr<const TensorProgram>& program, const Target
                std::vector<Sketch>& sketches) {
   if (!ShapeOf(WarpInstruction(DType::kBFloat16)).IsOn(target)) return;
   std::vector<Step> steps;
-  Partition partition;
+  std::set<std::string> products;
   std::shared_ptr<const TensorProgram> split = program;
   for (const auto& [stage, axis, width] : AxesReadInParts(*program)) {
     const auto more = WithSplitAxis(*split, stage, axis, width);
     if (!more.ok()) continue;
     steps.push_back(SplitAxis{stage, axis, width});
-    partition.merged.insert(stage);
+    products.insert(stage);
     split = *more;
   }
-  if (steps.empty()) return;
+  for (std::string& stage : ReductionsReadByNumber(*program)) products.insert(std::move(stage));
+  if (products.empty()) return;
+  const Partition partition{.merged = KernelsWith(products, FindKernels(program, steps))};
   AddMerged(program, steps, partition, "places/", target, sketches);
+  // What several outputs read is merged where one kernel computes them all, which need not be the
+  // best: each of them is stored as the registers of a product lie.
+  std::vector<Sketch> of_several;
+  AddMerged(std::make_shared<const ProgramShape>(FuseKernelsTogether(program, steps)), "places/",
+            target, of_several);
+  sketches.insert(sketches.end(), std::make_move_iterator(of_several.begin()),
+                  std::make_move_iterator(of_several.end()));
 }
 
 void AddStacked(const std::shared_ptr<const TensorProgram>& program, const Target& target,

@@ -29,8 +29,8 @@ class FusedProductFinder {
     int product = -1, result = -1;
     for (int s : members_) {
       const ScheduledStage& stage = whole_.stage(s);
-      if (schedule_.HasCompanions(stage)) return std::nullopt;
       if (s == root_) continue;
+      if (schedule_.HasCompanions(stage)) return std::nullopt;
       if (stage.is_reduction()) {
         if (product >= 0) parts.reductions.push_back({stage.tensor});
         if (product < 0) product = s;
@@ -50,9 +50,11 @@ class FusedProductFinder {
     found->kernel.root = {whole_.stage(root_).tensor};
     found->may_stage = false;
     found->inlined = std::move(inlined);
-    const bool fits = parts.reductions.empty() ? FindPlaces(product, *found)
-                                               : FindReduced(product, parts, *found) ||
-                                                     AddRows(product, std::move(parts), *found);
+    const bool has_companions = schedule_.HasCompanions(whole_.stage(root_));
+    const bool fits = parts.reductions.empty()
+                          ? FindPlaces(product, *found)
+                          : !has_companions && (FindReduced(product, parts, *found) ||
+                                                AddRows(product, std::move(parts), *found));
     return fits ? found : std::nullopt;
   }
 
@@ -145,6 +147,8 @@ class FusedProductFinder {
         (!found.stores_places && root.axes.size() + 1 != made.axes.size())) {
       return false;
     }
+    const bool has_companions = schedule_.HasCompanions(root);
+    if (found.stores_places && has_companions) return false;
     const std::optional<size_t> places =
         found.stores_places ? PlacesMixed(root, made) : PlacesRead(root, made);
     if (!places.has_value()) return false;
@@ -153,34 +157,46 @@ class FusedProductFinder {
       if (f.Has(*places)) HoldPlaces(*places, found.DepthAxis(), f);
     }
     found.places = places;
-    found.may_stage = found.ResultInner().has_value() &&
+    found.may_stage = !has_companions && found.ResultInner().has_value() &&
                       !(found.stores_places && *places + 1 == made.axes.size());
     return found.HasPlaces(0) != found.HasPlaces(1);
   }
 
-  // The axis along which the root, which has no such axis, reads the product at all places.
-  static std::optional<size_t> PlacesRead(const ScheduledStage& root, const ScheduledStage& made) {
+  // The axis along which the root, which has no such axis, and what is computed with it read the
+  // product at all places.
+  std::optional<size_t> PlacesRead(const ScheduledStage& root, const ScheduledStage& made) const {
     std::optional<size_t> places;
     std::set<int64_t> read;
-    for (const Expr& load : LoadsIn(root.body)) {
-      if (load->buffer != made.tensor) continue;
-      size_t own = 0;
-      for (size_t d = 0; d < load->args.size(); ++d) {
-        const Expr& index = load->args[d];
-        if (own < root.axes.size() && index->op == Op::kVar && index->var == root.axes[own]) {
-          if (root.axes[own]->extent != made.axes[d]->extent) return std::nullopt;
-          ++own;
-        } else if (index->op != Op::kInt || places.value_or(d) != d) {
+    for (const ScheduledStage* stage : schedule_.Together(root)) {
+      if (stage->axes.size() != root.axes.size()) return std::nullopt;
+      for (const Expr& load : LoadsIn(stage->body)) {
+        if (load->buffer == made.tensor && !AddPlace(*stage, load, made, places, read)) {
           return std::nullopt;
-        } else {
-          places = d;
-          read.insert(index->int_value);
         }
       }
     }
     const bool are_all =
         places.has_value() && static_cast<int64_t>(read.size()) == made.axes[*places]->extent;
     return are_all ? places : std::nullopt;
+  }
+
+  // Is the product read there at the stage's own element and one of `places`, which `read` gets?
+  static bool AddPlace(const ScheduledStage& stage, const Expr& load, const ScheduledStage& made,
+                       std::optional<size_t>& places, std::set<int64_t>& read) {
+    size_t own = 0;
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      const Expr& index = load->args[d];
+      if (own < stage.axes.size() && index->op == Op::kVar && index->var == stage.axes[own]) {
+        if (stage.axes[own]->extent != made.axes[d]->extent) return false;
+        ++own;
+      } else if (index->op != Op::kInt || places.value_or(d) != d) {
+        return false;
+      } else {
+        places = d;
+        read.insert(index->int_value);
+      }
+    }
+    return true;
   }
 
   // The axis, of at most four elements, along which the root reads the product at other places than

@@ -339,6 +339,13 @@ std::vector<Step> PaddingSteps(const std::shared_ptr<const TensorProgram>& progr
   return steps;
 }
 
+std::vector<Step> GatheredPaddingSteps(const std::shared_ptr<const TensorProgram>& program) {
+  const auto steps_of = [](const TermsToPad& terms) {
+    return std::vector<Step>{PadTerms{terms.stage, terms.multiple}};
+  };
+  return ThoseThatApply(program, GatheredTermsWorthPadding(*program), steps_of);
+}
+
 // Of the program's sums, behind `before`: those alone for which the check of the definition itself
 // allows it.
 std::vector<Step> SplittingSteps(const std::shared_ptr<const TensorProgram>& program,
@@ -402,6 +409,7 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
       {"windows", of_stages(kOfEach<SeparateWindow>)},
       {"join", of_stages(kOfReductions<JoinSums>)},
       {.name = "by_part", .steps = TakingApartSteps(program), .only_matrices = true},
+      {.name = "pad_gathered", .steps = GatheredPaddingSteps(program), .only_matrices = true},
       {.name = "split_operand",
        .steps = SplittingSteps(program),
        .only_matrices = true,

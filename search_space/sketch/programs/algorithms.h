@@ -26,9 +26,9 @@ struct Algorithm {
 // (collapse.h), of positions of windows and of what is summed in small ones, for reductions over
 // several tensors, "contract" (contract.h), "winograd" (winograd.h), "phases" (phases.h), "scan"
 // (scan.h), "moments" (shift_moments.h), "expand" (expand.h), "narrow" (narrow_factors.h),
-// "windows" (separate_window.h), "join" (join_sums.h), "by_part" (take_apart.h), "split_operand"
-// (split_operand.h) and "pad_terms" (pad_terms.h), of every stage to which that applies; what is
-// padded is split, too.
+// "windows" (separate_window.h), "join" (join_sums.h), "by_part" (take_apart.h), "pad_gathered"
+// (pad_terms.h), "split_operand" (split_operand.h) and "pad_terms" (pad_terms.h), of every stage to
+// which that applies; what is padded is split, too.
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program);
 
 // Where one tensor is reduced nothing is reused, and the shape of tiles does not matter.

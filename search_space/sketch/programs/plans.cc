@@ -16,12 +16,15 @@ constexpr const SketchRule* kRules[] = {&kStreamingRule, &kStagingRule, &kTiling
                                         &kWarpgroupRule, &kPrefixRule,  &kStridedRowsRule,
                                         &kFewRowsRule,   &kScatterRule, &kScatterInMemoryRule};
 
-// Is there a choice that meets the plan's limits? Draws find one soon where there is.
+// Is there a choice that meets the plan's limits? Draws mostly find one soon where there is, some
+// of tiles after hundreds. A draw takes as long as a plan has holes: fewer look at one of many.
 bool HasPoint(const KernelPlan& plan) {
-  static constexpr int kAttempts = 1000;
+  static constexpr size_t kMostHolesDrawn = 40'000, kMostAttempts = 1000;
+  const size_t holes = std::max<size_t>(1, plan.holes().size());
+  const size_t attempts = std::min(kMostAttempts, kMostHolesDrawn / holes);
   std::mt19937_64 rng(1);
   std::vector<int64_t> values;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (size_t attempt = 0; attempt < attempts; ++attempt) {
     plan.Draw(rng, values);
     if (plan.Check(values).ok()) return true;
   }

@@ -224,13 +224,29 @@ constexpr int64_t kFewTerms = 6;        // at most one in so many
 constexpr int64_t kMostMultiple = 256;  // no plan takes more terms at once
 constexpr double kMostCounted = 0x1p61;
 
+// Does an element of a factor lie where a tensor of indices says, which is read along `axis`?
+bool IsGatheredAlong(const Expr& body, const Var& axis) {
+  bool is = false;
+  Visit(body, [&](const Expr& load) {
+    if (!IsValueLoad(load)) return;
+    is = is || std::any_of(load->args.begin(), load->args.end(), [&](const Expr& index) {
+           return ReadsIndices(index) && MentionsAny(index, {axis.get()});
+         });
+  });
+  return is;
+}
+
 // The last axis along which the sum multiplies two tensors' elements, of which a sum makes those of
-// one; null where there is none.
+// one, or else along which one is gathered; null where there is none.
 Var PaddedAxisOf(const AlikeAxes& alike, const Stage& sum) {
   if (sum.combiner != Combiner::kSum || CountLoads(sum.body) != 2) return nullptr;
-  const auto axis = std::find_if(sum.reduce_axes.rbegin(), sum.reduce_axes.rend(),
-                                 [&](const Var& r) { return alike.IsOfChain(r); });
-  return axis == sum.reduce_axes.rend() ? nullptr : *axis;
+  const auto last = [&](auto is_it) {
+    const auto axis = std::find_if(sum.reduce_axes.rbegin(), sum.reduce_axes.rend(), is_it);
+    return axis == sum.reduce_axes.rend() ? nullptr : *axis;
+  };
+  const Var of_chain = last([&](const Var& r) { return alike.IsOfChain(r); });
+  return of_chain != nullptr ? of_chain
+                             : last([&](const Var& r) { return IsGatheredAlong(sum.body, r); });
 }
 
 int64_t WorthPaddingTo(int64_t extent) {
@@ -269,7 +285,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPaddedTerms(const Tenso
     return absl::InvalidArgumentError(
         absl::StrCat(name,
                      " is no sum over products of two tensors' elements, of which a sum of "
-                     "products makes those of one"));
+                     "products makes those of one, or one is read by an index"));
   }
   if (axis->extent % multiple == 0) {
     return absl::InvalidArgumentError(
@@ -294,9 +310,26 @@ std::vector<TermsToPad> TermsWorthPadding(const TensorProgram& program) {
   std::vector<TermsToPad> worth;
   for (const Stage& stage : program.stages) {
     const Var axis = PaddedAxisOf(alike, stage);
-    if (axis == nullptr || !seen.insert(alike.ClassOf(axis)).second) continue;
+    if (axis == nullptr || !alike.IsOfChain(axis)) continue;
+    if (!seen.insert(alike.ClassOf(axis)).second) continue;
     const int64_t multiple = WorthPaddingTo(axis->extent);
     if (multiple > 0) worth.push_back({stage.name(), multiple});
+  }
+  return worth;
+}
+
+std::vector<TermsToPad> GatheredTermsWorthPadding(const TensorProgram& program) {
+  const AlikeAxes alike(program);
+  std::vector<TermsToPad> worth;
+  for (const Stage& stage : program.stages) {
+    const Var axis = PaddedAxisOf(alike, stage);
+    if (axis == nullptr || alike.IsOfChain(axis) || axis->extent < kMatrixTerms) continue;
+    for (int64_t multiple = kMatrixTerms; multiple <= kMostMultiple; multiple *= 2) {
+      const int64_t added = RoundUp(axis->extent, multiple) - axis->extent;
+      if (added == 0) continue;
+      if (kFewTerms * added <= axis->extent) worth.push_back({stage.name(), multiple});
+      break;
+    }
   }
   return worth;
 }

@@ -25,8 +25,9 @@ struct PadTerms {
 
 // The program with stage `name`, O[a] = sum(r) E[.., r, ..] * v, a sum of two tensors' elements,
 // where the stage E is computed, directly or through others, from a sum T of several with an axis
-// of its own for r, and the extent n of r is no multiple of `multiple`, 1 to 256, with that axis,
-// and those of all stages that stand for it, as long as the next multiple:
+// of its own for r, or E is read where a tensor of indices says for each r, and the extent n of r
+// is no multiple of `multiple`, 1 to 256, with that axis, and those of all stages that stand for
+// it, as long as the next multiple:
 //   T[.., j, ..] = sum(..) f, with every element of other tensors that j is an index of, zero where
 //                  j >= n
 //   E[.., j, ..] = select(j < n, e, 0), and so all that is computed elementwise
@@ -45,6 +46,11 @@ struct TermsToPad {
   int64_t multiple;
 };
 std::vector<TermsToPad> TermsWorthPadding(const TensorProgram& program);
+
+// The same of sums over what is gathered by indices, which say nothing behind the end: their terms
+// are zero there then, so that parts of them may have any length. The least multiple of 16 times a
+// power of two that adds terms at all, where it adds few.
+std::vector<TermsToPad> GatheredTermsWorthPadding(const TensorProgram& program);
 
 }  // namespace heddle::search_space
 

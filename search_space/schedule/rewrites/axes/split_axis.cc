@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/ir/expr/simplify.h"
@@ -282,29 +285,77 @@ std::vector<std::pair<Var, int64_t>> QuotientsIn(const Stage& stage) {
   return found;
 }
 
+// Shows `visit` every index at which other stages read a stage along one of its axes, until it says
+// no; false then. What an elementwise stage reads at its own axis, and is no output of, it hands
+// on: a product and a bias are read where their sum is.
+class ReadsAlong {
+ public:
+  using Visitor = absl::FunctionRef<bool(const Stage& reader, const Expr& index)>;
+
+  ReadsAlong(const TensorProgram& program, Visitor visit) : program_(program), visit_(visit) {}
+
+  bool Run(const Stage& stage, size_t dim) {
+    if (!seen_.insert({stage.tensor.get(), dim}).second) return true;
+    bool goes_on = true;
+    for (const Stage& reader : program_.stages) {
+      std::set<size_t> handed_on;
+      Visit(reader.body, [&](const Expr& load) {
+        if (!goes_on || load->op != Op::kLoad || load->buffer != stage.tensor) return;
+        const Expr& index = load->args[dim];
+        if (const auto own = HandedOn(reader, index, stage.axes[dim]->extent)) {
+          handed_on.insert(*own);
+        } else {
+          goes_on = visit_(reader, index);
+        }
+      });
+      for (const size_t own : handed_on) goes_on = goes_on && Run(reader, own);
+    }
+    return goes_on;
+  }
+
+ private:
+  static std::optional<size_t> HandedOn(const Stage& reader, const Expr& index, int64_t extent) {
+    if (reader.is_reduction() || reader.is_output || index->op != Op::kVar) return std::nullopt;
+    const auto own = std::find(reader.axes.begin(), reader.axes.end(), index->var);
+    if (own == reader.axes.end() || (*own)->extent != extent) return std::nullopt;
+    return static_cast<size_t>(own - reader.axes.begin());
+  }
+
+  const TensorProgram& program_;
+  const Visitor visit_;
+  absl::flat_hash_set<std::pair<const Buffer*, size_t>> seen_;
+};
+
 // Of how many parts of one width all readers of a stage read all elements along its axis: such as
 // two of H[i, j] * H[i, j + width], or of H[i, 2 * j] and H[i, 2 * j + 1], where the parts are of
 // every second element. 0 where they read it in another way.
 size_t FixedPartsRead(const TensorProgram& program, const Stage& stage, size_t dim, int64_t width) {
   absl::flat_hash_set<int64_t> blocks, places;
-  bool possible = true;
-  for (const Stage& reader : program.stages) {
-    Visit(reader.body, [&](const Expr& load) {
-      if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
-      const BlockAndPlace index = SplitOf(load->args[dim], width);
-      possible = !reader.is_reduction() && IsAtFixedPart(reader, index);
-      if (!possible) return;
-      if (index.block->op == Op::kInt) {
-        blocks.insert(index.block->int_value);
-        possible = index.place->var->extent == width;
-      } else {
-        places.insert(index.place->int_value);
-        possible = index.block->var->extent == stage.axes[dim]->extent / width;
-      }
-    });
-  }
-  if (!possible || !(blocks.empty() || places.empty())) return 0;
-  return blocks.size() + places.size();
+  const auto is_part = [&](const Stage& reader, const Expr& at) {
+    const BlockAndPlace index = SplitOf(at, width);
+    if (reader.is_reduction() || !IsAtFixedPart(reader, index)) return false;
+    if (index.block->op == Op::kInt) {
+      blocks.insert(index.block->int_value);
+      return index.place->var->extent == width;
+    }
+    places.insert(index.place->int_value);
+    return index.block->var->extent == stage.axes[dim]->extent / width;
+  };
+  if (!ReadsAlong(program, is_part).Run(stage, dim)) return 0;
+  return blocks.empty() || places.empty() ? blocks.size() + places.size() : 0;
+}
+
+// Is each element along the stage's axis, of a few, read by its number?
+bool IsReadByNumber(const TensorProgram& program, const Stage& stage, size_t dim) {
+  absl::flat_hash_set<int64_t> numbers;
+  const auto is_number = [&](const Stage& reader, const Expr& index) {
+    if (reader.is_reduction() || index->op != Op::kInt) return false;
+    numbers.insert(index->int_value);
+    return true;
+  };
+  const int64_t extent = stage.axes[dim]->extent;
+  return extent > 1 && extent <= kMostPartsRead && ReadsAlong(program, is_number).Run(stage, dim) &&
+         static_cast<int64_t>(numbers.size()) == extent;
 }
 
 // Do elements of the stage's readers, none of which reduces them, take the stage's elements of all
@@ -413,6 +464,19 @@ std::vector<AxisParts> AxesReadInParts(const TensorProgram& program) {
   for (const Stage& stage : program.stages) {
     if (!stage.is_reduction() || stage.is_output) continue;
     if (auto parts = AxisReadInParts(program, stage)) found.push_back(*std::move(parts));
+  }
+  return found;
+}
+
+std::vector<std::string> ReductionsReadByNumber(const TensorProgram& program) {
+  std::vector<std::string> found;
+  for (const Stage& stage : program.stages) {
+    if (!stage.is_reduction() || stage.is_output) continue;
+    bool is_read = false;
+    for (size_t dim = 0; dim < stage.axes.size(); ++dim) {
+      is_read = is_read || IsReadByNumber(program, stage, dim);
+    }
+    if (is_read) found.push_back(stage.name());
   }
   return found;
 }

@@ -61,8 +61,13 @@ inline constexpr int64_t kMostPartsRead = 4;
 // Of each reduction that is read, element by element, in two to four parts of an axis, all of it
 // together, such as the halves of H in H[i, j] * sigmoid(H[i, j]) * H[i, j + width], that axis; or
 // whose readers have such an axis themselves and read other parts at the same place, as a rotary
-// embedding does. Readers behind a stage between, such as a biased product, are not looked at.
+// embedding does. Parts are also read through elementwise stages between, such as a product and its
+// bias.
 std::vector<AxisParts> AxesReadInParts(const TensorProgram& program);
+
+// The reductions of which elements are read so along an axis that is two to four elements long
+// already, such as the gates of a cell, T[i, 0, j] and T[i, 1, j].
+std::vector<std::string> ReductionsReadByNumber(const TensorProgram& program);
 
 }  // namespace heddle::search_space
 

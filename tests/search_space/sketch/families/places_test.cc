@@ -64,6 +64,32 @@ op rotary_pairs(m, k, h, d) {
   out Y[i: m, p: h, x: d] = T[i, p, x] * C[i, x / 2]
     + select(x % 2 < 1, -T[i, p, x / 2 * 2 + (x + 1) % 2], T[i, p, x / 2 * 2 + (x + 1) % 2]) * N[i, x / 2]
 }
+op biased_halves(m, k, f) {
+  in X[m, k], W[2 * f, k], B[2 * f]
+  H[i: m, j: 2 * f] = sum(r: k) X[i, r] * W[j, r]
+  U[i: m, j: 2 * f] = H[i, j] + B[j]
+  out Y[i: m, j: f] = max(U[i, j], 0) * U[i, j + f]
+}
+op gates(m, k, f) {
+  in X[m, k], W[2, f, k]
+  H[i: m, g: 2, j: f] = sum(r: k) X[i, r] * W[g, j, r]
+  out Y[i: m, j: f] = max(H[i, 0, j], 0) * H[i, 1, j]
+}
+op cell(m, k, f) {
+  in X[m, k], W[4, f, k], B[4, f], C[m, f]: float32
+  T[i: m, g: 4, j: f] = sum(r: k) X[i, r] * W[g, j, r]
+  U[i: m, g: 4, j: f] = T[i, g, j] + B[g, j]
+  N[i: m, j: f] = max(U[i, 0, j], 0) * C[i, j] - max(U[i, 1, j], U[i, 2, j])
+  out Y[i: m, j: f] = N[i, j] + U[i, 3, j]
+  out D[i: m, j: f]: float32 = N[i, j]
+}
+op packed_cell(m, k, f) {
+  in X[m, k], W[4 * f, k], C[m, f]: float32
+  T[i: m, j: 4 * f] = sum(r: k) X[i, r] * W[j, r]
+  N[i: m, j: f] = max(T[i, j], 0) * C[i, j] - max(T[i, j + f], T[i, j + 2 * f])
+  out D[i: m, j: f]: float32 = N[i, j]
+  out Y[i: m, j: f] = N[i, j] + T[i, j + 3 * f]
+}
 op by_memory(m, k, d) {
   in X[m, k], W[d, k], J[1]: index(2)
   T[i: m, x: d] = sum(r: k) X[i, r] * W[x, r]
@@ -109,6 +135,8 @@ TEST(PlacesTest, AxesAreReadInParts) {
   EXPECT_EQ(PartsOf("in_turns", "b=2,m=4,k=3,f=6"), Parts{"H j 2"});
   EXPECT_EQ(PartsOf("four_gates", "m=4,k=3,f=6"), Parts{"H j 6"});
   EXPECT_EQ(PartsOf("rows", "m=4,k=3,f=6"), Parts{"H j 6"});
+  EXPECT_EQ(PartsOf("biased_halves", "m=4,k=3,f=6"), Parts{"H j 6"});
+  EXPECT_EQ(PartsOf("packed_cell", "m=4,k=3,f=6"), Parts{"T j 6"});
   EXPECT_EQ(PartsOf("rotary", "m=4,k=3,h=2,d=8"), Parts{"T x 4"});
   EXPECT_EQ(PartsOf("rotary_heads", "b=1,s=4,k=3,h=2,d=8"), Parts{"T x 4"});
   EXPECT_EQ(PartsOf("rotary_pairs", "m=4,k=3,h=2,d=8"), Parts{"T x 2"});
@@ -117,6 +145,13 @@ TEST(PlacesTest, AxesAreReadInParts) {
   EXPECT_EQ(PartsOf("shorter", "m=8,k=3,f=6"), Parts{});
   // By a reduction, at neighbours, of an output.
   EXPECT_EQ(PartsOf("others", "m=4,k=3,f=6"), Parts{});
+}
+
+TEST(PlacesTest, AxesAreReadByNumber) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(ReductionsReadByNumber(*Made("gates", "m=4,k=3,f=6")), Names{"H"});
+  EXPECT_EQ(ReductionsReadByNumber(*Made("cell", "m=4,k=3,f=6")), Names{"T"});
+  EXPECT_EQ(ReductionsReadByNumber(*Made("halves", "m=4,k=3,f=6")), Names{});
 }
 
 // What is stored is as long as the product, along all axes but that of the places.
@@ -179,6 +214,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"four_gates", "m=70,k=40,f=72", "h100", "warpgroup_places"},
                     Case{"four_gates", "m=40,k=24,f=40", "a100", "matrix_places"},
                     Case{"rows", "m=40,k=40,f=136", "h100", "warpgroup_places"},
+                    Case{"biased_halves", "m=70,k=40,f=72", "h100", " places/warpgroup_places"},
+                    Case{"biased_halves", "m=40,k=24,f=40", "a100", " places/matrix_places"},
+                    Case{"gates", "m=70,k=40,f=72", "h100", " places/warpgroup_places"},
+                    Case{"cell", "m=70,k=40,f=72", "h100", " places/warpgroup_places"},
+                    Case{"cell", "m=40,k=24,f=40", "a100", " places/matrix_places"},
+                    Case{"packed_cell", "m=70,k=40,f=72", "h100", " places/warpgroup_places"},
+                    Case{"packed_cell", "m=40,k=24,f=40", "a100", " places/matrix_places"},
                     Case{"rotary", "m=70,k=40,h=2,d=144", "h100", "warpgroup_places"},
                     Case{"rotary", "m=40,k=24,h=2,d=48", "a100", "matrix_places"},
                     Case{"rotary_heads", "b=2,s=70,k=40,h=2,d=128", "h100", "warpgroup_places"},

@@ -11,11 +11,13 @@
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/programs/algorithms.h"
+#include "tests/search_space/drawn_points.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::pad_terms_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -73,6 +75,10 @@ op one_product(s, t, d) {
   in E[s, t], V[t, d]
   F[i: s, j: t] = exp(E[i, j])
   out O[i: s, x: d] = sum(r: t) F[i, r] * V[r, x]
+}
+op gathered(v, n, c, d) {
+  in X[v, c], I[n, 2]: index(v + 1), G[n, d]
+  out O[p: 2, i: c, x: d] = sum(r: n) select(I[r, p] < v, X[I[r, p], i], 0) * G[r, x]
 }
 )";
 
@@ -139,6 +145,49 @@ TEST(PadTermsTest, AxesThatStandForTheTermsAreLonger) {
                           "T[i13 j16 |x8] = float32(K[i, x]) * float32(select(j < 13, K[j, x], 0))",
                           "E[i13 j16 |] = select(j < 13, T[i, j] + 1, 0)",
                           "O[i13 x8 |r16] = float32(E[i, r]) * float32(H[r, x])"));
+}
+
+// What an index says behind the end is not asked; the other factor is longer by zeros.
+TEST(PadTermsTest, WhatIsGatheredIsZeroBehindTheEnd) {
+  const TensorProgram program = Made("gathered", "v=9,n=37,c=4,d=3");
+  const auto padded = WithPaddedTerms(program, "O", 16);
+  ASSERT_TRUE(padded.ok()) << padded.status();
+  EXPECT_THAT(StagesOf(**padded),
+              ElementsAre(AllOf(HasSubstr("O[p2 i4 x3 |r48] = select(r < 37, select("),
+                                HasSubstr("* float32(select(r < 37, G[r, x], 0))"))));
+  TensorValues expected = IntegerInputs(program), got = expected;
+  EvaluateAll(program, expected);
+  EvaluateAll(**padded, got);
+  EXPECT_EQ(got.at("O"), expected.at("O"));
+  // Parts of them have any length then, so that whole matrices are not the end of it.
+  const auto worth = [](int64_t n) {
+    const auto terms =
+        GatheredTermsWorthPadding(Made("gathered", absl::StrCat("v=9,c=4,d=3,n=", n)));
+    return terms.empty() ? 0 : terms[0].multiple;
+  };
+  EXPECT_EQ(worth(1000), 16);
+  EXPECT_EQ(worth(1008), 32);
+  EXPECT_EQ(worth(17), 0);
+  EXPECT_EQ(worth(15), 0);
+  EXPECT_EQ(worth(1024), 0);
+}
+
+// Blocks share its terms out.
+TEST(PadTermsTest, MatricesThatAreGatheredAreMultipliedInParts) {
+  const auto program =
+      InstantiatedFrom(kOperators, "gathered", "v=300,n=1000,c=24,d=32", DType::kBFloat16);
+  for (const char* target : {"h100", "a100"}) {
+    const auto space = *SearchSpace::Create(program, *FindTarget(target));
+    TensorValues expected = IntegerInputs(*program);
+    EvaluateAll(*program, expected);
+    size_t in_parts = 0;
+    ForDrawnPoints(space, 12, BeginsWith("pad_gathered/"), IntegerInputs(*program),
+                   [&](const Program& lowered, const TensorValues& got) {
+                     in_parts += lowered.kernels.size() > 1 ? 1 : 0;
+                     EXPECT_EQ(got.at("O"), expected.at("O"));
+                   });
+    EXPECT_GT(in_parts, 2) << target;
+  }
 }
 
 // All outputs, which have as many elements as before.

@@ -366,6 +366,23 @@ std::optional<Pair> TermsOf(const Stage& product, const std::vector<Expr>& facto
   return std::nullopt;
 }
 
+// Two neighbours among the axes of a product that number rows of one factor, next to each other,
+// the inner one no whole tiles.
+std::optional<Pair> RowsToMerge(const TensorProgram& program, const Stage& product,
+                                const Expr& factor, const Expr& other) {
+  for (size_t o = 0; o + 1 < product.axes.size(); ++o) {
+    const Pair pair{product.axes[o], product.axes[o + 1]};
+    const bool are_rows = pair.outer->extent > 1 && pair.inner->extent % kTile != 0 &&
+                          IsReadBy(factor, pair) &&
+                          !MentionsAny(other, {pair.outer.get(), pair.inner.get()});
+    if (!are_rows) continue;
+    MergedAxes merged(program);
+    merged.Add(product, pair);
+    if (IsMerged(program, merged, factor, pair)) return pair;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithMergedAxes(const TensorProgram& program,
@@ -438,26 +455,19 @@ std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program) {
 }
 
 std::vector<AxesToMerge> RowsWorthMerging(const TensorProgram& program) {
+  std::vector<AxesToMerge> found;
   for (const Stage& stage : program.stages) {
     const std::vector<Expr> factors = LoadsIn(stage.body);
     if (stage.combiner != Combiner::kSum || factors.size() != 2 || stage.body->op != Op::kMul) {
       continue;
     }
     for (size_t i = 0; i < 2; ++i) {
-      for (size_t o = 0; o + 1 < stage.axes.size(); ++o) {
-        const Pair pair{stage.axes[o], stage.axes[o + 1]};
-        const bool are_rows = pair.outer->extent > 1 && pair.inner->extent % kTile != 0 &&
-                              IsReadBy(factors[i], pair) &&
-                              !MentionsAny(factors[1 - i], {pair.outer.get(), pair.inner.get()});
-        if (!are_rows) continue;
-        MergedAxes merged(program);
-        merged.Add(stage, pair);
-        if (!IsMerged(program, merged, factors[i], pair)) continue;
-        return {{stage.name(), pair.outer->name, pair.inner->name}};
+      if (const auto pair = RowsToMerge(program, stage, factors[i], factors[1 - i])) {
+        found.push_back({stage.name(), pair->outer->name, pair->inner->name});
       }
     }
   }
-  return {};
+  return found;
 }
 
 absl::Status MergeAxes::ApplyTo(ScheduleEditor& editor) const {

@@ -50,9 +50,10 @@ struct AxesToMerge {
 // inner one shorter than a tile, which lie apart in the result; or two that it is summed along, the
 // inner one as short, which both factors have next to each other. Empty where there are none.
 std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program);
-// Of the first product of two tensors which has such axes: two that number rows of one factor, next
+// Of each factor of each product of two tensors the first such axes: two that number its rows, next
 // to each other, the inner one no whole tiles, so that images of 197 tokens each are one matrix
-// though something, such as a scale of each image, is read along one of the two.
+// though something, such as a scale of each image, is read along one of the two. A pair may stand in
+// the way of one behind it.
 std::vector<AxesToMerge> RowsWorthMerging(const TensorProgram& program);
 
 }  // namespace heddle::search_space

@@ -9,7 +9,7 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/parts.h"
-#include "search_space/sketch/programs/algorithms.h"
+#include "search_space/sketch/programs/least_flops.h"
 
 namespace heddle::measure {
 namespace {

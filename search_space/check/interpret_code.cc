@@ -9,6 +9,7 @@
 #include "search_space/check/verify_bulk.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/queries.h"
 
 namespace heddle::search_space {
 namespace {
@@ -322,7 +323,7 @@ class Compiler {
     const StmtNode* body = loop.body[0].get();
     for (; body->kind == StmtNode::Kind::kIf; body = body->body[0].get()) {
       Visit(body->condition, [&](const Expr& e) {
-        if (e->op == Op::kVar && e->var == loop.var) {
+        if (IsVar(e, loop.var)) {
           throw Malformed{absl::StrCat("a condition in the vector loop ", name, " depends on it")};
         }
       });

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "search_space/check/verify_bulk.h"
 #include "search_space/check/verify_matrix.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
@@ -179,8 +180,8 @@ class KernelVerifier {
 
   // Each once, by one of the blocks.
   void CheckIterations(const StmtNode& loop) {
-    const bool by_block = loop.value->op == Op::kVar && loop.value->var == kernel_.block &&
-                          loop.int_value == kernel_.block->extent;
+    const bool by_block =
+        IsVar(loop.value, kernel_.block) && loop.int_value == kernel_.block->extent;
     if (by_block && loop.for_kind == ForKind::kSerial && loop.rotating == nullptr &&
         loop.condition == nullptr) {
       return;

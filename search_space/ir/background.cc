@@ -1,17 +1,13 @@
 #include "search_space/ir/background.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
 
-bool HasBulkCopies(const Target& target) {
-  return target.api == Api::kCuda && target.arch.rfind("sm_", 0) == 0 &&
-         std::atoi(target.arch.c_str() + 3) >= 90;
-}
+bool HasBulkCopies(const Target& target) { return CudaArch(target) >= 90; }
 
 bool IsBulkCopied(const Buffer& tensor) {
   constexpr int64_t kUnit = 16;  // bytes

@@ -1,7 +1,6 @@
 #include "search_space/ir/matrix.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 
@@ -73,11 +72,6 @@ constexpr MatrixShape kShapes[] = {
 };
 constexpr size_t kOfType = std::size(kShapes) / 2;  // of 16 bits, and of tf32: a warp's, and others
 
-// "sm_90a" is 90; 0 for what is no such name.
-int NumberOf(const char* arch) {
-  return std::strncmp(arch, "sm_", 3) == 0 ? std::atoi(arch + 3) : 0;
-}
-
 }  // namespace
 
 Expr FragmentLayout::Lane(const Expr& row, const Expr& col) const {
@@ -103,8 +97,7 @@ Expr FragmentLayout::Col(const Expr& lane, const Expr& element) const {
 }
 
 bool MatrixShape::IsOn(const Target& target) const {
-  if (target.api != Api::kCuda) return false;
-  const int have = NumberOf(target.arch.c_str()), want = NumberOf(arch);
+  const int have = CudaArch(target), want = CudaArch(arch);
   return arch[std::strlen(arch) - 1] == 'a' ? have == want : have >= want;
 }
 

@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 namespace heddle::search_space {
 namespace {
@@ -102,12 +101,19 @@ Target DescribeProcessor() {
 
 }  // namespace
 
-bool UpdatesVectors(const Target& target) {
-  constexpr int kFirst = 90;
+int CudaArch(absl::string_view arch) {
+  if (!absl::ConsumePrefix(&arch, "sm_")) return 0;
   int number = 0;
-  return target.api == Api::kCuda && absl::StartsWith(target.arch, "sm_") &&
-         absl::SimpleAtoi(target.arch.substr(3), &number) && number >= kFirst;
+  for (const char digit : arch) {
+    if (!absl::ascii_isdigit(static_cast<unsigned char>(digit))) break;
+    number = 10 * number + (digit - '0');
+  }
+  return number;
 }
+
+int CudaArch(const Target& target) { return target.api == Api::kCuda ? CudaArch(target.arch) : 0; }
+
+bool UpdatesVectors(const Target& target) { return CudaArch(target) >= 90; }
 
 absl::StatusOr<Target> FindTarget(const std::string& name) {
   const std::string wanted = absl::AsciiStrToLower(name);

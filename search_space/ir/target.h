@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "search_space/ir/expr/expr.h"
 
 namespace heddle::search_space {
@@ -44,6 +45,11 @@ struct Target {
 // The most that matrix instructions of 16-bit types, or of tf32, can do, as peak_gflops; that where
 // there are none.
 double MatrixGflops(const Target& target, DType type = DType::kFloat16);
+
+// The number in the name of one of CUDA's architectures, 90 of "sm_90a"; 0 of any other, and of
+// targets of other APIs.
+int CudaArch(absl::string_view arch);
+int CudaArch(const Target& target);
 
 // Has it instructions that add to several float32 side by side in global memory
 // (red.global.add.v4.f32)?

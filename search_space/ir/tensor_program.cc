@@ -127,6 +127,18 @@ int64_t ExtentOf(const std::vector<Var>& axes) {
   return extent;
 }
 
+ExprList ExprsOf(const std::vector<Var>& axes) {
+  ExprList exprs;
+  for (const Var& axis : axes) exprs.push_back(VarExpr(axis));
+  return exprs;
+}
+
+BufferRef TensorOver(const std::vector<Var>& axes, std::string name, DType type) {
+  std::vector<int64_t> shape;
+  for (const Var& axis : axes) shape.push_back(axis->extent);
+  return MakeBuffer(std::move(name), type, Scope::kGlobal, std::move(shape));
+}
+
 double Stage::Flops() const {
   const double each = OperationsOf(body) + (is_reduction() ? 1 : 0);
   return each * static_cast<double>(ExtentOf(axes)) * static_cast<double>(ExtentOf(reduce_axes));
@@ -145,6 +157,22 @@ const Stage* TensorProgram::FindStage(const Buffer* tensor) const {
     if (stage.tensor.get() == tensor) return &stage;
   }
   return nullptr;
+}
+
+const Stage* TensorProgram::FindStage(absl::string_view name) const {
+  const auto found =
+      std::find_if(stages.begin(), stages.end(), [&](const Stage& s) { return s.name() == name; });
+  return found == stages.end() ? nullptr : &*found;
+}
+
+std::string TensorProgram::UnusedTensorName(std::string name) const {
+  const auto is_taken = [&] {
+    return FindStage(name) != nullptr ||
+           std::any_of(inputs.begin(), inputs.end(),
+                       [&](const BufferRef& input) { return input->name == name; });
+  };
+  while (is_taken()) name += "_";
+  return name;
 }
 
 double TensorProgram::Flops() const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "search_space/ir/expr/expr.h"
 
 namespace heddle::search_space {
@@ -27,6 +28,12 @@ Expr Combine(Combiner combiner, const Expr& a, const Expr& b);
 // How many elements lie along these axes together: the terms of each element of a stage are those
 // along its `reduce_axes`, 1 where it reduces nothing.
 int64_t ExtentOf(const std::vector<Var>& axes);
+
+// Each of them as an expression, such as the indices of a stage's own element.
+ExprList ExprsOf(const std::vector<Var>& axes);
+
+// A tensor in global memory with an element for each of their values.
+BufferRef TensorOver(const std::vector<Var>& axes, std::string name, DType type);
 
 // One tensor and its definition:
 //   tensor[axes] = combiner(reduce_axes) body       (or just body, without reduce_axes).
@@ -66,7 +73,11 @@ struct TensorProgram {
   // 16 hex digits of a hash of canonical_text.
   std::string hash;
 
+  // Null where there is none.
   const Stage* FindStage(const Buffer* tensor) const;
+  const Stage* FindStage(absl::string_view name) const;
+  // `name`, or with underscores where there is such a tensor.
+  std::string UnusedTensorName(std::string name) const;
   // Scalar arithmetic operations of all stages, a fused multiply-add counted as 2; integer index
   // arithmetic and selects are not counted.
   double Flops() const;

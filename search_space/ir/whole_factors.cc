@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/narrow_expr.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 
 namespace heddle::search_space {
@@ -136,6 +137,12 @@ bool IsExact(const Stage& sum, const Factor& a, const Factor& b) {
 }
 
 }  // namespace
+
+bool AddsUpProducts(const Stage& stage) {
+  const auto is_element = [](const Expr& e) { return WithoutCast(e)->op == Op::kLoad; };
+  return stage.combiner == Combiner::kSum && stage.body->op == Op::kMul &&
+         std::all_of(stage.body->args.begin(), stage.body->args.end(), is_element);
+}
 
 bool HasOwnAxis(const Stage& sum, const Expr& factor, const Expr& other) {
   return std::any_of(sum.axes.begin(), sum.axes.end(), [&](const Var& axis) {

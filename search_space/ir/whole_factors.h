@@ -13,6 +13,9 @@ namespace heddle::search_space {
 // (narrow_expr.h); nullptr otherwise.
 Expr AsHalf(const Expr& factor);
 
+// Does it add up products of two tensors' elements, converted perhaps?
+bool AddsUpProducts(const Stage& stage);
+
 // Has a factor of what the stage adds up an axis of the result that the other one has not?
 bool HasOwnAxis(const Stage& sum, const Expr& factor, const Expr& other);
 

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "search_space/lower/nests/nest.h"
 #include "search_space/lower/nests/scatter.h"
-#include "search_space/lower/passes.h"
+#include "search_space/lower/passes/passes.h"
 #include "search_space/schedule/threads/launch_bounds.h"
 #include "search_space/schedule/threads/persist.h"
 #include "search_space/schedule/threads/scatter_in_memory.h"

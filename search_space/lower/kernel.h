@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "search_space/ir/stmt.h"
-#include "search_space/lower/kernel_context.h"
-#include "search_space/lower/passes.h"
+#include "search_space/lower/context/kernel_context.h"
+#include "search_space/lower/passes/passes.h"
 
 namespace heddle::search_space {
 

@@ -9,9 +9,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/lower/kernel.h"
-#include "search_space/lower/passes.h"
-#include "search_space/schedule/scattered_terms.h"
+#include "search_space/lower/passes/passes.h"
+#include "search_space/schedule/analysis/scattered_terms.h"
 #include "search_space/schedule/threads/scatter_in_memory.h"
 
 namespace heddle::search_space {

@@ -5,7 +5,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "search_space/ir/stmt.h"
-#include "search_space/lower/passes.h"
+#include "search_space/lower/passes/passes.h"
 #include "search_space/schedule/schedule.h"
 
 namespace heddle::search_space {

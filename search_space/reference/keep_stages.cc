@@ -41,8 +41,8 @@ void ForChunks(int64_t count, int64_t chunk, int threads, const MakeWorker& make
 }
 
 // All elements of a stage, each term where it belongs; false as OnePass::Run.
-bool ComputeTogether(const TensorProgram& program, const Kept& kept, int stage, int threads,
-                     StageValues& all) {
+bool EvaluateInOnePass(const TensorProgram& program, const Kept& kept, int stage, int threads,
+                       StageValues& all) {
   const Stage& own = program.stages[stage];
   const std::optional<PlacedTerms> placed = PlacedTermsOf(program, own);
   if (!placed) return false;
@@ -116,7 +116,7 @@ void KeepStages(const TensorProgram& program, const std::set<int>& stages,
     if (!is_worth || elements > left) continue;
     left -= elements;
     StageValues values(elements);
-    if (!ComputeTogether(program, kept, s, threads, values)) {
+    if (!EvaluateInOnePass(program, kept, s, threads, values)) {
       if (!stages.contains(s)) continue;
       ComputeEach(program, kept, s, threads, values);
     }

@@ -2,8 +2,9 @@
 
 #include <utility>
 
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/finish.h"
+#include "search_space/schedule/analysis/finish.h"
 
 namespace heddle::search_space {
 
@@ -24,7 +25,7 @@ bool ReadsWholeAt(const Stage& reader, const Stage& reduction) {
   Visit(reader.body, [&](const Expr& node) {
     if (node->op != Op::kLoad || node->buffer != reduction.tensor) return;
     for (size_t i = 0; ok && i < node->args.size(); ++i) {
-      ok = node->args[i]->op == Op::kVar && node->args[i]->var == reader.axes[i] &&
+      ok = IsVar(node->args[i], reader.axes[i]) &&
            reader.axes[i]->extent == reduction.axes[i]->extent;
     }
   });

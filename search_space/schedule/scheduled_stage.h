@@ -13,6 +13,10 @@
 
 namespace heddle::search_space {
 
+// Elements of a row that are worth a group of threads: shorter ones are one thread's work, for
+// which nothing is combined.
+inline constexpr int64_t kShortestRow = 16;
+
 enum class LoopKind : uint8_t { kSerial, kUnrolled, kVector, kBlock, kThread, kVthread };
 
 struct Loop {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "search_space/ir/matrix.h"
-#include "search_space/sketch/programs/algorithms.h"
+#include "search_space/sketch/programs/least_flops.h"
 
 namespace heddle::tuner {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "measure/codegen/passes/passes.h"
+#include "search_space/ir/expr/queries.h"
 
 namespace heddle::measure {
 namespace {
@@ -17,12 +18,6 @@ using search_space::Op;
 using search_space::Scope;
 using search_space::Stmt;
 using search_space::StmtNode;
-
-bool ReadsMemory(const Expr& e) {
-  bool found = false;
-  Visit(e, [&](const Expr& node) { found = found || node->op == Op::kLoad; });
-  return found;
-}
 
 // Is it many instructions? Products and sums stay where they are, so that they become
 // multiply-adds with what stands around them as they do elsewhere, and so do quotients by numbers.

@@ -4,8 +4,8 @@
 
 #include "search_space/ir/background.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/lower/nests/masked.h"
-#include "search_space/lower/nests/values.h"
+#include "search_space/lower/context/masked.h"
+#include "search_space/lower/context/values.h"
 
 namespace heddle::search_space {
 namespace {

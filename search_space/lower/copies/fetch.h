@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include "search_space/lower/context/kernel_context.h"
 #include "search_space/lower/copies/fetch_grid.h"
-#include "search_space/lower/kernel_context.h"
 
 namespace heddle::search_space {
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
+#include "search_space/lower/context/carried.h"
+#include "search_space/lower/context/kernel_context.h"
 #include "search_space/lower/copies/fetch.h"
-#include "search_space/lower/kernel_context.h"
-#include "search_space/lower/nests/carried.h"
 
 namespace heddle::search_space {
 

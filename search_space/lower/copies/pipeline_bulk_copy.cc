@@ -11,9 +11,9 @@
 #include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/expr/uniform.h"
+#include "search_space/lower/context/masked.h"
 #include "search_space/lower/copies/pipeline.h"
 #include "search_space/lower/matrix/fragments.h"
-#include "search_space/lower/nests/masked.h"
 #include "search_space/schedule/storage/block_layout.h"
 
 namespace heddle::search_space {

@@ -1,8 +1,8 @@
 #include <utility>
 
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/lower/context/values.h"
 #include "search_space/lower/copies/pipeline.h"
-#include "search_space/lower/nests/values.h"
 #include "search_space/schedule/copies/fetch.h"
 
 namespace heddle::search_space {

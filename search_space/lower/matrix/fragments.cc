@@ -6,10 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/parts.h"
-#include "search_space/lower/nests/held.h"
-#include "search_space/lower/nests/values.h"
+#include "search_space/lower/context/held.h"
+#include "search_space/lower/context/values.h"
 #include "search_space/schedule/copies/in_flight.h"
 #include "search_space/schedule/copies/pipeline.h"
 #include "search_space/schedule/matrix/fragment.h"
@@ -134,8 +135,6 @@ std::optional<InShared> SharedMatrixAt(const KernelContext& context, const Sched
   if (in.matrix.transposed && !IsHalf(buffer.dtype)) return std::nullopt;
   return in;
 }
-
-const Expr& WithoutCast(const Expr& e) { return e->op == Op::kCast ? e->args[0] : e; }
 
 // What `value`, in axes of the stage, is where these have the given values.
 Expr ValueAt(KernelContext& context, const ScheduledStage& stage, const Expr& value,

@@ -3,7 +3,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_LOWER_MATRIX_FRAGMENTS_H_
 #define HEDDLE_SEARCH_SPACE_LOWER_MATRIX_FRAGMENTS_H_
 
-#include "search_space/lower/kernel_context.h"
+#include "search_space/lower/context/kernel_context.h"
 
 namespace heddle::search_space {
 

@@ -6,12 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/lower/nests/masked.h"
-#include "search_space/lower/nests/values.h"
+#include "search_space/lower/context/masked.h"
+#include "search_space/lower/context/values.h"
+#include "search_space/schedule/analysis/rolling_reductions.h"
 #include "search_space/schedule/matrix/fragment.h"
 #include "search_space/schedule/matrix/rolling_update.h"
 #include "search_space/schedule/matrix/row_fragment.h"
-#include "search_space/schedule/rolling.h"
 
 namespace heddle::search_space {
 namespace {

@@ -4,7 +4,7 @@
 #define HEDDLE_SEARCH_SPACE_LOWER_MATRIX_ROLLING_H_
 
 #include "absl/functional/function_ref.h"
-#include "search_space/lower/kernel_context.h"
+#include "search_space/lower/context/kernel_context.h"
 
 namespace heddle::search_space {
 

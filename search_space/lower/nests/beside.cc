@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/lower/nests/collectives.h"
 #include "search_space/schedule/placement/reduce_beside.h"
@@ -83,7 +84,7 @@ Expr PartOfBlock(const ScheduledStage& nest, int64_t rows) {
   const Expr part = Simplify(Simplify(row) / Int(rows));
   const bool is_one = std::any_of(nest.loops.begin(), nest.loops.end(), [&](const Loop& l) {
     if (l.kind != LoopKind::kBlock) return false;
-    return l.var->extent == 1 ? IsInt(part, 0) : part->op == Op::kVar && part->var == l.var;
+    return l.var->extent == 1 ? IsInt(part, 0) : IsVar(part, l.var);
   });
   return is_one ? part : nullptr;
 }

@@ -6,19 +6,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/lower/context/carried.h"
+#include "search_space/lower/context/held.h"
+#include "search_space/lower/context/masked.h"
+#include "search_space/lower/context/values.h"
 #include "search_space/lower/copies/fetch.h"
 #include "search_space/lower/copies/pipeline.h"
 #include "search_space/lower/matrix/fragments.h"
 #include "search_space/lower/matrix/rolling.h"
 #include "search_space/lower/nests/beside.h"
-#include "search_space/lower/nests/carried.h"
 #include "search_space/lower/nests/collectives.h"
-#include "search_space/lower/nests/held.h"
-#include "search_space/lower/nests/masked.h"
 #include "search_space/lower/nests/scatter.h"
 #include "search_space/lower/nests/shared_scan.h"
-#include "search_space/lower/nests/values.h"
 #include "search_space/schedule/copies/fetch.h"
 #include "search_space/schedule/copies/pipeline.h"
 #include "search_space/schedule/matrix/fragment.h"
@@ -233,7 +234,7 @@ Stmt InLoop(KernelContext& context, int s, const Loop& loop, Stmt body) {
 bool IsHeldFromMemory(const KernelContext& context, int s) {
   const ScheduledStage& here = context.stage(s);
   const auto* fragment = here.Note<Fragment>();
-  const Expr& copied = here.body->op == Op::kCast ? here.body->args[0] : here.body;
+  const Expr& copied = WithoutCast(here.body);
   if (fragment == nullptr || fragment->operand != MatrixOperand::kD || here.is_reduction() ||
       copied->op != Op::kLoad) {
     return false;
@@ -291,6 +292,42 @@ bool ReducesElements(const KernelContext& context, const ScheduledStage& stage, 
          std::none_of(left, stage.loops.end(), reduces);
 }
 
+// What stands in the loops of stage `s` where they end at `depth`, or where a matrix or a
+// collective takes the place of those that are left; null where loops go on.
+std::optional<Stmt> EmitInnermost(KernelContext& context, int s, size_t depth, Carried& carried) {
+  const ScheduledStage& here = context.stage(s);
+  if (here.Note<Tensorize>() != nullptr && depth + 3 == here.loops.size()) {
+    if (!carried.guards.empty()) {
+      return context.Fail(absl::StrCat("the sums of ", here.name(), " end inside a matrix"));
+    }
+    const Stmt multiply = EmitMatrixMultiply(context, s);
+    return depth == GroupDepth(context, s) ? EmitGroup(context, s, multiply) : multiply;
+  }
+  if (ReducesElements(context, here, depth)) {
+    if (!carried.guards.empty()) {
+      return context.Fail(absl::StrCat("the terms of ", here.name(), " end inside a loop"));
+    }
+    return EmitReduceElements(context, s, carried.assumptions);
+  }
+  if (depth < here.loops.size()) return std::nullopt;
+  if (here.Note<Fragment>() != nullptr) {
+    return context.Fail(absl::StrCat("fragment ", here.name(),
+                                     " is computed by matrix instructions alone; add tensorize"));
+  }
+  const Expr condition = TakeGuards(here, depth, carried);
+  Stmt compute = EmitCompute(context, s, carried.only, carried.assumptions);
+  return condition == nullptr ? compute : If(condition, compute);
+}
+
+// Before the first loop that reduces: what the reductions of the nest begin with.
+void EmitBeginning(KernelContext& context, int s, size_t depth, const Carried& carried,
+                   std::vector<Stmt>& out) {
+  for (int member : context.Together(s)) {
+    out.push_back(EmitInit(context, s, member, depth, carried.guards));
+  }
+  for (int r : RolledWith(context.schedule, s)) out.push_back(BeginRollingUpdate(context, r));
+}
+
 // The loops of stage `s` from `depth` on, around its computation.
 Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
   const ScheduledStage& here = context.stage(s);
@@ -306,39 +343,13 @@ Stmt EmitLoops(KernelContext& context, int s, size_t depth, Carried carried) {
     }
     return Seq(std::move(nests));
   }
-  if (here.Note<Tensorize>() != nullptr && depth + 3 == here.loops.size()) {
-    if (!carried.guards.empty()) {
-      return context.Fail(absl::StrCat("the sums of ", here.name(), " end inside a matrix"));
-    }
-    const Stmt multiply = EmitMatrixMultiply(context, s);
-    return depth == GroupDepth(context, s) ? EmitGroup(context, s, multiply) : multiply;
-  }
-  if (ReducesElements(context, here, depth)) {
-    if (!carried.guards.empty()) {
-      return context.Fail(absl::StrCat("the terms of ", here.name(), " end inside a loop"));
-    }
-    return EmitReduceElements(context, s, carried.assumptions);
-  }
-  if (here.Note<Fragment>() != nullptr && depth == here.loops.size()) {
-    return context.Fail(absl::StrCat("fragment ", here.name(),
-                                     " is computed by matrix instructions alone; add tensorize"));
-  }
-  if (depth == here.loops.size()) {
-    const Expr condition = TakeGuards(here, depth, carried);
-    Stmt compute = EmitCompute(context, s, carried.only, carried.assumptions);
-    return condition == nullptr ? compute : If(condition, compute);
-  }
+  if (auto innermost = EmitInnermost(context, s, depth, carried)) return *std::move(innermost);
   const Loop& loop = here.loops[depth];
   std::vector<Stmt> out;
   const auto outer_end = here.loops.begin() + static_cast<std::ptrdiff_t>(depth);
   const bool first_reduce = loop.reduce && std::none_of(here.loops.begin(), outer_end,
                                                         [](const Loop& l) { return l.reduce; });
-  for (int member : first_reduce ? context.Together(s) : std::vector<int>()) {
-    out.push_back(EmitInit(context, s, member, depth, carried.guards));
-  }
-  for (int r : first_reduce ? RolledWith(context.schedule, s) : std::vector<int>()) {
-    out.push_back(BeginRollingUpdate(context, r));
-  }
+  if (first_reduce) EmitBeginning(context, s, depth, carried, out);
   // Guards stand as far out as they can, unless barriers stand below.
   Expr condition;
   if (!HasCollectiveBelow(context, s, depth)) condition = TakeGuards(here, depth, carried);

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/math.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/lower/nests/values.h"
-#include "search_space/schedule/scattered_terms.h"
+#include "search_space/lower/context/values.h"
+#include "search_space/schedule/analysis/scattered_terms.h"
 #include "search_space/schedule/threads/scatter.h"
 #include "search_space/schedule/threads/scatter_in_memory.h"
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "search_space/lower/kernel_context.h"
+#include "search_space/lower/context/kernel_context.h"
 
 namespace heddle::search_space {
 

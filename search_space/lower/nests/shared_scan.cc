@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/lower/nests/values.h"
-#include "search_space/schedule/prefix_reductions.h"
+#include "search_space/lower/context/values.h"
+#include "search_space/schedule/analysis/prefix_reductions.h"
 #include "search_space/schedule/threads/dealt_axis.h"
 
 namespace heddle::search_space {

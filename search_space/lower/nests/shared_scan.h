@@ -2,7 +2,7 @@
 #ifndef HEDDLE_SEARCH_SPACE_LOWER_NESTS_SHARED_SCAN_H_
 #define HEDDLE_SEARCH_SPACE_LOWER_NESTS_SHARED_SCAN_H_
 
-#include "search_space/lower/kernel_context.h"
+#include "search_space/lower/context/kernel_context.h"
 
 namespace heddle::search_space {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/lower/kernel_context.h"
-#include "search_space/lower/passes.h"
+#include "search_space/lower/context/kernel_context.h"
+#include "search_space/lower/passes/passes.h"
 
 namespace heddle::search_space {
 namespace {

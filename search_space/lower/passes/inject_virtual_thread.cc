@@ -4,8 +4,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/ir/expr/make_node.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/lower/passes.h"
+#include "search_space/lower/passes/passes.h"
 
 namespace heddle::search_space {
 namespace {
@@ -57,9 +58,8 @@ class Injector {
         !expanded_.contains(s->buffer.get())) {
       if (s->buffer->scope == Scope::kShared) {
         // Elements of the virtual thread's own need no copies.
-        const bool own = std::any_of(s->indices.begin(), s->indices.end(), [&](const Expr& index) {
-          return index->op == Op::kVar && index->var == vthread_;
-        });
+        const bool own = std::any_of(s->indices.begin(), s->indices.end(),
+                                     [&](const Expr& index) { return IsVar(index, vthread_); });
         if (own && !under) return;
         status = absl::InvalidArgumentError(
             absl::StrCat("shared buffer ", s->buffer->name, " depends on virtual thread ",

@@ -1,6 +1,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "search_space/ir/background.h"
-#include "search_space/lower/passes.h"
+#include "search_space/lower/passes/passes.h"
 
 namespace heddle::search_space {
 

@@ -1,7 +1,7 @@
 #include <vector>
 
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/lower/passes.h"
+#include "search_space/lower/passes/passes.h"
 
 namespace heddle::search_space {
 namespace {

@@ -8,7 +8,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/math.h"
-#include "search_space/lower/passes.h"
+#include "search_space/ir/expr/queries.h"
+#include "search_space/lower/passes/passes.h"
 
 namespace heddle::search_space {
 namespace {

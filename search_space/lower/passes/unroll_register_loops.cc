@@ -1,6 +1,6 @@
 #include <memory>
 
-#include "search_space/lower/passes.h"
+#include "search_space/lower/passes/passes.h"
 
 namespace heddle::search_space {
 

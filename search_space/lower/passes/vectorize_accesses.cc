@@ -4,14 +4,13 @@
 #include "search_space/ir/background.h"
 #include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/make_node.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/expr/uniform.h"
-#include "search_space/lower/passes.h"
+#include "search_space/lower/passes/passes.h"
 
 namespace heddle::search_space {
 namespace {
-
-bool Mentions(const Expr& e, const Var& var) { return MentionsAny(e, {var.get()}); }
 
 Expr AtZero(const Expr& e, const Var& var) { return SimplifyAt(e, var, Int(0)); }
 
@@ -20,14 +19,14 @@ bool IsWide(const Buffer& buffer, const ExprList& indices, const Var& lane) {
   const int64_t lanes = lane->extent;
   if (lanes * SizeOf(buffer.dtype) > 16) return false;
   if (std::none_of(indices.begin(), indices.end(),
-                   [&](const Expr& index) { return Mentions(index, lane); })) {
+                   [&](const Expr& index) { return MentionsAny(index, {lane.get()}); })) {
     return false;
   }
   if (buffer.swizzle != 0 && buffer.swizzle % lanes != 0) return false;
   Linear base = WeightedSum(indices, buffer.strides);  // in elements, without swizzle
   bool consecutive = false;
   for (auto t = base.terms.begin(); t != base.terms.end();) {
-    if (!Mentions(t->x, lane)) {
+    if (!MentionsAny(t->x, {lane.get()})) {
       ++t;
       continue;
     }
@@ -104,7 +103,7 @@ class LoopVectorizer {
   // something, perhaps where that may be loaded alone.
   Expr WithoutGuards(const Expr& e, Expr& inside) const {
     if (IsGuarded(e) && e->args[1]->op == Op::kLoad) {
-      const bool loads = MentionsLoad(e->args[0]);
+      const bool loads = ReadsMemory(e->args[0]);
       if (loads || IsUniform(e->args[0], lane_) || !HoldsUpToALaneEach(e->args[0])) return e;
       inside = AndAlso(inside, e->args[0]);
       return e->args[1];
@@ -117,11 +116,6 @@ class LoopVectorizer {
       changed->args[i] = std::move(arg);
     }
     return changed != nullptr ? Expr(changed) : e;
-  }
-  static bool MentionsLoad(const Expr& condition) {
-    bool found = false;
-    Visit(condition, [&](const Expr& e) { found = found || e->op == Op::kLoad; });
-    return found;
   }
   bool HoldsUpToALaneEach(const Expr& condition) const {
     const std::vector<Expr> all = Conjuncts(condition);
@@ -141,7 +135,7 @@ class LoopVectorizer {
     if ((c->op != Op::kLt && c->op != Op::kLe) || c->args[0]->type != DType::kInt64) return false;
     const Inequality sum = MakeInequality(c->op, c->args[0], c->args[1]);
     return std::all_of(sum.terms.begin(), sum.terms.end(), [&](const Term& t) {
-      return !Mentions(t.x, lane_) || (t.x->op == Op::kVar && t.mod == 0 && t.coef > 0);
+      return !MentionsAny(t.x, {lane_.get()}) || (t.x->op == Op::kVar && t.mod == 0 && t.coef > 0);
     });
   }
 

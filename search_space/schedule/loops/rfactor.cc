@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/analysis/tails.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/placement/compute_with.h"
-#include "search_space/schedule/tails.h"
 
 namespace heddle::search_space {
 namespace {

@@ -5,10 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/linear.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/parts.h"
+#include "search_space/schedule/analysis/operands.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 
 namespace heddle::search_space {
 namespace {
@@ -218,7 +219,7 @@ class Readers {
       const Expr in_axes = Simplify(Substitute(c, [&](const Var& v) -> Expr {
         for (size_t a = 0; a < load->args.size(); ++a) {
           const Expr& index = load->args[a];
-          if (index->op == Op::kVar && index->var == v) return VarExpr(read_.axes[a]);
+          if (IsVar(index, v)) return VarExpr(read_.axes[a]);
         }
         known = false;
         return nullptr;

@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/analysis/rolling_reductions.h"
 #include "search_space/schedule/bounds.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/matrix/fragment.h"
 #include "search_space/schedule/matrix/row_fragment.h"
-#include "search_space/schedule/rolling.h"
 
 namespace heddle::search_space {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/schedule/analysis/operands.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 
 namespace heddle::search_space {
 namespace {

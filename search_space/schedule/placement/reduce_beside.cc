@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
 
@@ -41,8 +42,8 @@ struct RowsOfStage {
   int64_t outer = 1, rows = 1;
 };
 
-absl::StatusOr<RowsOfStage> FindRows(const ReduceBeside& step, const ScheduledStage& stage,
-                                     const ScheduledStage& leader) {
+absl::StatusOr<RowsOfStage> RowsOf(const ReduceBeside& step, const ScheduledStage& stage,
+                                   const ScheduledStage& leader) {
   const size_t own = stage.axes.size(), reduced = stage.reduce_axes.size();
   const auto refuse = [&](const std::string& why) {
     return Refuse(absl::StrCat(step.stage, " cannot be reduced beside ", step.leader, ": ", why));
@@ -82,7 +83,7 @@ bool ReadsOwnAlone(const Schedule& schedule, const Expr& term, const ScheduledSt
     const ScheduledStage& stage = schedule.stage(read);
     own = own && &schedule.NestOf(stage) == &leader;
     for (size_t d = 0; own && d < stage.axes.size(); ++d) {
-      own = load->args[d]->op == Op::kVar && load->args[d]->var == stage.axes[d];
+      own = IsVar(load->args[d], stage.axes[d]);
     }
   });
   return own;
@@ -100,6 +101,27 @@ ReduceBeside BesideRowsOf(const ScheduledStage& leader, const ScheduledStage& st
   return step;
 }
 
+namespace {
+
+// The stages in the order in which those that are neither behind `here` nor behind its leader come
+// first, then the leader and what it computes, then, from the returned place on, all others.
+std::pair<std::vector<int>, int> OrderAround(const Schedule& schedule, const ScheduledStage& leader,
+                                             const std::vector<bool>& behind,
+                                             const std::vector<bool>& behind_leader) {
+  std::vector<int> first, leaders, others;
+  for (size_t i = 0; i < behind.size(); ++i) {
+    const bool is_leader = &schedule.NestOf(schedule.stages()[i]) == &leader;
+    std::vector<int>& part = is_leader ? leaders : behind[i] || behind_leader[i] ? others : first;
+    part.push_back(static_cast<int>(i));
+  }
+  first.insert(first.end(), leaders.begin(), leaders.end());
+  const auto place = static_cast<int>(first.size());
+  first.insert(first.end(), others.begin(), others.end());
+  return {std::move(first), place};
+}
+
+}  // namespace
+
 absl::Status ReduceBeside::ApplyTo(ScheduleEditor& editor) const {
   const Schedule& schedule = editor.schedule();
   HEDDLE_ASSIGN_OR_RETURN(here, editor.FindStage(stage));
@@ -115,7 +137,7 @@ absl::Status ReduceBeside::ApplyTo(ScheduleEditor& editor) const {
     return Refuse(
         absl::StrCat("reduce_beside comes before other changes to ", stage, " and ", leader));
   }
-  HEDDLE_ASSIGN_OR_RETURN(found, FindRows(*this, *here, *nest));
+  HEDDLE_ASSIGN_OR_RETURN(found, RowsOf(*this, *here, *nest));
   const std::vector<bool> behind = Behind(schedule, *here);
   for (const ScheduledStage* s : schedule.Together(*nest)) {
     if (behind[static_cast<size_t>(schedule.IndexOf(*s))]) {
@@ -150,40 +172,27 @@ absl::Status ReduceBeside::ApplyTo(ScheduleEditor& editor) const {
     }
   }
   std::vector<ScheduledStage> made;
-  std::vector<ScheduledStage*> wholes;
-  for (ScheduledStage& s : editor.stages()) {
-    if (&s == here || s.leader == here->tensor) wholes.push_back(&s);
-  }
-  for (ScheduledStage* whole : wholes) {
+  for (ScheduledStage& whole : editor.stages()) {
+    if (&whole != here && whole.leader != here->tensor) continue;
     const Var& column = here->axes.back();
     Stage parts{.axes = {MakeVar("part", found.outer * parts_of_outer),
                          MakeVar(column->name, column->extent)},
-                .combiner = whole->combiner,
-                .body = Substitute(whole->body, in_leader)};
-    parts.tensor = MakeBuffer(NameOfParts(*whole), whole->tensor->dtype, Scope::kGlobal,
-                              {parts.axes[0]->extent, column->extent});
+                .combiner = whole.combiner,
+                .body = Substitute(whole.body, in_leader)};
+    parts.tensor = TensorOver(parts.axes, NameOfParts(whole), whole.tensor->dtype);
     ScheduledStage& stage_of_parts = made.emplace_back(MakeScheduledStage(parts));
     stage_of_parts.leader = nest->tensor;
     stage_of_parts.loops.clear();
     stage_of_parts.values.clear();
     ScheduleEditor::Keep(*this, stage_of_parts);
-    whole->body = Load(parts.tensor, {number, VarExpr(column)});
+    whole.body = Load(parts.tensor, {number, VarExpr(column)});
   }
-  for (ScheduledStage* whole : wholes) whole->reduce_axes = {part};
+  for (ScheduledStage& whole : editor.stages()) {
+    if (&whole == here || whole.leader == here->tensor) whole.reduce_axes = {part};
+  }
   ResetLoops(*here);
-  // What is made of neither, the leader and what it computes, the parts, and all others.
-  std::vector<int> first, leaders, others;
-  for (size_t i = 0; i < behind.size(); ++i) {
-    const bool is_leader = &schedule.NestOf(schedule.stages()[i]) == nest;
-    (is_leader                       ? leaders
-     : behind[i] || behind_leader[i] ? others
-                                     : first)
-        .push_back(static_cast<int>(i));
-  }
-  first.insert(first.end(), leaders.begin(), leaders.end());
-  const auto place = static_cast<int>(first.size());
-  first.insert(first.end(), others.begin(), others.end());
-  editor.Permute(first);
+  const auto [order, place] = OrderAround(schedule, *nest, behind, behind_leader);
+  editor.Permute(order);
   editor.Insert(place, std::move(made));
   return absl::OkStatus();
 }

@@ -7,8 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 
 namespace heddle::search_space {
 namespace {

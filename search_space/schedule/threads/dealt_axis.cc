@@ -1,7 +1,7 @@
 #include "search_space/schedule/threads/dealt_axis.h"
 
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/prefix_reductions.h"
+#include "search_space/schedule/analysis/prefix_reductions.h"
 #include "search_space/schedule/threads/share_scan.h"
 #include "search_space/schedule/threads/spread.h"
 

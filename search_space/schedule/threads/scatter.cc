@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/schedule/analysis/scattered_terms.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/scattered_terms.h"
 
 namespace heddle::search_space {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/schedule/analysis/scattered_terms.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/scattered_terms.h"
 #include "search_space/schedule/threads/scatter.h"
 
 namespace heddle::search_space {

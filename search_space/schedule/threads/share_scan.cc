@@ -1,8 +1,8 @@
 #include "search_space/schedule/threads/share_scan.h"
 
 #include "absl/strings/str_cat.h"
+#include "search_space/schedule/analysis/prefix_reductions.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/prefix_reductions.h"
 
 namespace heddle::search_space {
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/parts.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "search_space/schedule/rewrites/reductions/own_stages.h"
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"

@@ -23,7 +23,7 @@ namespace {
 
 // Elements of a row that are worth several blocks, and those of a block: what its threads hold at
 // once, or in a few rounds.
-constexpr int64_t kLongRow = 8192;
+constexpr int64_t kShortestLongRow = 8192;
 constexpr int64_t kParts[] = {1024, 4096};
 
 // What the rows' kernel stores for others: the rows' results of `reductions`, and statistics.
@@ -86,7 +86,7 @@ const Stage* FewLongRows(const TensorProgram& program, const Target& target) {
     if (!s.is_output || s.is_reduction()) continue;
     if (largest == nullptr || s.tensor->elements >= largest->tensor->elements) largest = &s;
   }
-  if (largest == nullptr || largest->axes.back()->extent < kLongRow) return nullptr;
+  if (largest == nullptr || largest->axes.back()->extent < kShortestLongRow) return nullptr;
   const int64_t rows = largest->tensor->elements / largest->axes.back()->extent;
   return rows <= kFewLongRows * target.sm_count ? largest : nullptr;
 }

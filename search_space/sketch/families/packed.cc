@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/programs/combinations.h"
 #include "search_space/sketch/programs/plans.h"
@@ -14,7 +15,7 @@ namespace heddle::search_space {
 namespace {
 
 // Copies in tiles take whole ones at least of what lies along the rows that they read.
-constexpr int64_t kShortestRow = 16;
+constexpr int64_t kShortestTiledRow = 16;
 
 // Of plans for a program with packed tensors: products are for the units that multiply matrices
 // here, and each copy is made in one way.
@@ -25,7 +26,7 @@ void KeepPacked(const ProgramShape& shape, bool only_last, std::vector<Plans>& p
     if (shape.kernels[k].reductions.empty() && root.materialized) {
       const std::vector<Expr> loads = LoadsIn(root.body);
       const bool in_tiles = std::all_of(loads.begin(), loads.end(), [](const Expr& load) {
-        return load->buffer->shape.back() >= kShortestRow;
+        return load->buffer->shape.back() >= kShortestTiledRow;
       });
       const auto is_other = [&](const Plan& p) { return p.rule->is_fallback == in_tiles; };
       if (!std::all_of(made.begin(), made.end(), is_other)) std::erase_if(made, is_other);

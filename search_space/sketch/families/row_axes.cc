@@ -32,12 +32,6 @@ bool AreReduced(const TensorProgram& program, const std::vector<Var>& axes) {
   });
 }
 
-const std::vector<Var>& AxesOf(const TensorProgram& program, const std::string& stage) {
-  return std::find_if(program.stages.begin(), program.stages.end(),
-                      [&](const Stage& s) { return s.name() == stage; })
-      ->axes;
-}
-
 }  // namespace
 
 RowAxes RowsAlongFewerAxes(const std::shared_ptr<const TensorProgram>& program,
@@ -48,8 +42,8 @@ RowAxes RowsAlongFewerAxes(const std::shared_ptr<const TensorProgram>& program,
     now = *std::move(collapsed);
     rows.steps.emplace_back(CollapseAxes{root});
   }
-  while (AreReduced(*now, AxesOf(*now, root)) &&
-         MergeLast(root, AxesOf(*now, root), now, rows.steps)) {
+  while (AreReduced(*now, now->FindStage(root)->axes) &&
+         MergeLast(root, now->FindStage(root)->axes, now, rows.steps)) {
     rows.name = "merge";
     for (const Stage& s : std::vector<Stage>(now->stages)) {
       (void)MergeLast(s.name(), s.reduce_axes, now, rows.steps);

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/math.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/matrix.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/reductions/recompute.h"
 #include "search_space/schedule/rewrites/reductions/reduce_in_parts.h"
 #include "search_space/schedule/step.h"
@@ -56,7 +56,7 @@ std::vector<std::shared_ptr<const ProgramShape>> FindRowParts(
 }
 
 // Of plans that differ little those of whole rows, or else the first that is no fallback.
-void KeepRows(std::vector<Plans>& plans) {
+void KeepWholeRows(std::vector<Plans>& plans) {
   for (Plans& made : plans) {
     const auto first_of = [&](auto is_wanted) {
       return std::find_if(made.begin(), made.end(), is_wanted);
@@ -76,7 +76,7 @@ void AddFirst(const std::vector<std::shared_ptr<const ProgramShape>>& shapes, in
   for (const auto& shape : shapes) {
     std::vector<Plans> plans = PlansOfPartition(*shape, target);
     if (!IsEachMade(plans) || (only_matrices && CountMatrices(plans) == 0)) continue;
-    if (!only_matrices) KeepRows(plans);
+    if (!only_matrices) KeepWholeRows(plans);
     const size_t first = added.size();
     AddCombinations(plans, shape, added);
     for (size_t s = first; s < added.size(); ++s) {

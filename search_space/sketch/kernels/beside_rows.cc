@@ -6,16 +6,13 @@
 #include <set>
 #include <utility>
 
-#include "search_space/schedule/operands.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/schedule/placement/reduce_beside.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/kernels/reads.h"
 
 namespace heddle::search_space {
 namespace {
-
-// Elements of a row that are worth a group of threads.
-constexpr int64_t kShortestRow = 16;
 
 const ScheduledStage* LargestRows(const Schedule& schedule) {
   const ScheduledStage* largest = nullptr;

@@ -1,11 +1,11 @@
 #include "search_space/sketch/kernels/combine.h"
 
+#include "search_space/ir/stmt.h"
 #include "search_space/sketch/kernels/kernel_plan.h"
 
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kWarp = 32;
 constexpr int64_t kMostThreads = 256;
 constexpr int64_t kUnrolledParts = 16;
 constexpr int64_t kMostSlices = 8;
@@ -46,16 +46,16 @@ void WriteCombineKernel(ScheduleWriter& w, const Combination& c, const Target& t
   for (int64_t e : c.root.tensor->shape) total *= e;
   // Wide where that leaves every multiprocessor something to do.
   int64_t vector = ElementsOfAccess(c.partials[0].tensor->dtype);
-  while (vector > 1 &&
-         (c.root.tensor->shape.back() % vector != 0 || total / vector < kWarp * target.sm_count)) {
+  while (vector > 1 && (c.root.tensor->shape.back() % vector != 0 ||
+                        total / vector < kWarpThreads * target.sm_count)) {
     vector /= 2;
   }
   int64_t threads = kMostThreads;
-  while (threads > kWarp && total / (vector * threads) < target.sm_count) threads /= 2;
+  while (threads > kWarpThreads && total / (vector * threads) < target.sm_count) threads /= 2;
   // Loads of up to kUnrolledParts parts are under way together; more parts go to more threads.
   int64_t slices = 1;
   while (slices < kMostSlices && c.parts / slices > kUnrolledParts) slices *= 2;
-  while (slices > 1 && threads * slices > kMostThreads && threads > kWarp) threads /= 2;
+  while (slices > 1 && threads * slices > kMostThreads && threads > kWarpThreads) threads /= 2;
   LoopList loops = w.Loops(c.root), lanes;
   if (vector > 1) {
     const auto parts = w.Split(loops.back(), vector);

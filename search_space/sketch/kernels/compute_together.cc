@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "search_space/schedule/operands.h"
+#include "search_space/ir/expr/queries.h"
 
 namespace heddle::search_space {
 namespace {

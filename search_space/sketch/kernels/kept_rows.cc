@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "search_space/schedule/operands.h"
+#include "search_space/schedule/analysis/operands.h"
 #include "search_space/sketch/kernels/reads.h"
 
 namespace heddle::search_space {

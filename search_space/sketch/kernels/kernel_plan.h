@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/math.h"
 #include "search_space/sketch/kernels/schedule_writer.h"
@@ -49,6 +51,19 @@ inline std::vector<int64_t> AccessWidths(int64_t row, DType type) {
 // 0 and, where there is something to choose, such as iterations that a mask may leave out, 1.
 inline std::vector<int64_t> OnlyIf(bool possible) {
   return possible ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0};
+}
+
+// Of a thread that holds what it reads of rows: elements of one tensor and of all, and the rows of
+// its block.
+inline constexpr int64_t kMaxHeldElements = 64, kMaxHeldInAll = 128, kMaxRowsOfBlock = 32;
+// Of what is added up.
+inline constexpr int64_t kAccumulatorBytes = 4;
+// Elements of a row that is long beside a vector: its last one may be cut off.
+inline constexpr int64_t kLongBesideVector = 1024;
+
+// A point that breaks a limit of the kernel that `root` is stored by.
+inline absl::Status Refusal(const StageRef& root, absl::string_view why) {
+  return absl::ResourceExhaustedError(absl::StrCat(root.name(), ": ", why));
 }
 
 class KernelPlan {

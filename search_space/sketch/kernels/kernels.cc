@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
-#include "search_space/schedule/operands.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/sketch/kernels/beside_rows.h"
 #include "search_space/sketch/kernels/compute_together.h"
 #include "search_space/sketch/kernels/kept_rows.h"
@@ -283,9 +283,7 @@ class ShapeFinder {
   static bool IsAtOwnRow(const Expr& load, const ScheduledStage& s) {
     if (s.axes.size() < load->args.size()) return false;
     return std::equal(load->args.begin(), load->args.end(), s.axes.begin(),
-                      [](const Expr& index, const Var& axis) {
-                        return index->op == Op::kVar && index->var == axis;
-                      });
+                      [](const Expr& index, const Var& axis) { return IsVar(index, axis); });
   }
   // What has the rows of which `ends` are made does not wait for these.
   void ReadAgain(const std::set<std::string>& ends) {

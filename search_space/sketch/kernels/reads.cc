@@ -6,8 +6,8 @@
 #include <set>
 
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/matrix.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 
 namespace heddle::search_space {
@@ -45,8 +45,8 @@ bool ReadsElementwise(const ScheduledStage& reader, const ScheduledStage& produc
     if (node->op != Op::kLoad || node->buffer != producer.tensor) return;
     for (size_t i = 0; ok && i < node->args.size(); ++i) {
       const Expr& index = node->args[i];
-      ok = (index->op == Op::kVar && index->var == reader.axes[i]) ||
-           (units && reader.axes[i]->extent == 1 && IsInt(index, 0));
+      ok =
+          IsVar(index, reader.axes[i]) || (units && reader.axes[i]->extent == 1 && IsInt(index, 0));
     }
   });
   return ok;
@@ -61,7 +61,7 @@ bool ReadsInParts(const ScheduledStage& reader, const ScheduledStage& producer) 
   Visit(reader.body, [&](const Expr& node) {
     if (node->op != Op::kLoad || node->buffer != producer.tensor) return;
     for (size_t i = 0; ok && i < node->args.size(); ++i) {
-      ok = node->args[i]->op == Op::kVar && node->args[i]->var == reader.axes[i + 1];
+      ok = IsVar(node->args[i], reader.axes[i + 1]);
     }
   });
   return ok;
@@ -73,10 +73,8 @@ bool ReadsEachOnce(const ScheduledStage& reader, const ScheduledStage& producer)
   const auto load = std::find_if(loads.begin(), loads.end(), is_of_producer);
   if (std::count_if(loads.begin(), loads.end(), is_of_producer) != 1) return false;
   const auto is_index = [&](const Var& axis) {
-    return axis->extent == 1 ||
-           std::any_of((*load)->args.begin(), (*load)->args.end(), [&](const Expr& index) {
-             return index->op == Op::kVar && index->var == axis;
-           });
+    return axis->extent == 1 || std::any_of((*load)->args.begin(), (*load)->args.end(),
+                                            [&](const Expr& index) { return IsVar(index, axis); });
   };
   return std::all_of(reader.axes.begin(), reader.axes.end(), is_index) &&
          std::all_of(reader.reduce_axes.begin(), reader.reduce_axes.end(), is_index);
@@ -91,7 +89,7 @@ bool IsOfRows(const Schedule& schedule, const ScheduledStage& s) {
   for (const Expr& load : LoadsIn(reader.body)) {
     if (load->buffer != s.tensor) continue;
     for (size_t d = 0; d < s.axes.size(); ++d) {
-      ok = ok && load->args[d]->op == Op::kVar && load->args[d]->var == reader.axes[d];
+      ok = ok && IsVar(load->args[d], reader.axes[d]);
     }
   }
   const auto is_of_row = [&](const ScheduledStage& reduction) {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "search_space/schedule/operands.h"
 #include "search_space/sketch/kernels/compute_together.h"
 #include "search_space/sketch/kernels/reads.h"
 

@@ -4,10 +4,11 @@
 #include <set>
 #include <utility>
 
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "search_space/schedule/step.h"
-#include "search_space/sketch/matrix/matrix_plan.h"
+#include "search_space/sketch/matrix/matrix_kernel.h"
 
 namespace heddle::search_space {
 namespace {
@@ -118,8 +119,7 @@ class FusedProductFinder {
       for (const Expr& load : LoadsIn(reader.body)) {
         for (size_t d = 0; own && load->buffer == read && d < at.size(); ++d) {
           const bool is_only = read->shape[d] == 1 && IsInt(load->args[d], 0);
-          own = (is_only || (load->args[d]->op == Op::kVar && load->args[d]->var == at[d])) &&
-                at[d]->extent == read->shape[d];
+          own = (is_only || IsVar(load->args[d], at[d])) && at[d]->extent == read->shape[d];
         }
       }
       return own;
@@ -186,7 +186,7 @@ class FusedProductFinder {
     size_t own = 0;
     for (size_t d = 0; d < load->args.size(); ++d) {
       const Expr& index = load->args[d];
-      if (own < stage.axes.size() && index->op == Op::kVar && index->var == stage.axes[own]) {
+      if (own < stage.axes.size() && IsVar(index, stage.axes[own])) {
         if (stage.axes[own]->extent != made.axes[d]->extent) return false;
         ++own;
       } else if (index->op != Op::kInt || places.value_or(d) != d) {
@@ -208,7 +208,7 @@ class FusedProductFinder {
       for (size_t d = 0; d < load->args.size(); ++d) {
         const Expr& index = load->args[d];
         if (root.axes[d]->extent != made.axes[d]->extent) return std::nullopt;
-        if (index->op == Op::kVar && index->var == root.axes[d]) continue;
+        if (IsVar(index, root.axes[d])) continue;
         bool is_alone = places.value_or(d) == d && !ReadsIndices(index);
         for (size_t other = 0; other < root.axes.size(); ++other) {
           is_alone = is_alone && (other == d || !MentionsAny(index, {root.axes[other].get()}));

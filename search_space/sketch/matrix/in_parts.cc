@@ -5,10 +5,10 @@
 #include <string>
 #include <variant>
 
-#include "search_space/schedule/operands.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/schedule/step.h"
-#include "search_space/sketch/matrix/matrix_plan.h"
+#include "search_space/sketch/matrix/matrix_kernel.h"
 
 namespace heddle::search_space {
 namespace {
@@ -19,9 +19,7 @@ constexpr double kLeastShare = 0.25;
 
 bool IsWorthSplitting(const std::shared_ptr<const TensorProgram>& program, const Step& step,
                       const Target& target) {
-  const std::string& name = std::get<SplitOperand>(step).stage;
-  const auto sum = std::find_if(program->stages.begin(), program->stages.end(),
-                                [&](const Stage& s) { return s.name() == name; });
+  const Stage* const sum = program->FindStage(std::get<SplitOperand>(step).stage);
   const auto moved = static_cast<double>(program->IoBytes());
   if (sum->Flops() * target.memory_gbs < kLeastShare * moved * target.peak_gflops) return false;
   const InParts parts = FindInParts(program, {step}, true);

@@ -1,3 +1,5 @@
+#include "search_space/sketch/matrix/matrix_kernel.h"
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -9,19 +11,20 @@
 #include "search_space/ir/background.h"
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/linear.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/expr/uniform.h"
-#include "search_space/schedule/operands.h"
+#include "search_space/schedule/analysis/operands.h"
+#include "search_space/schedule/analysis/tails.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
-#include "search_space/sketch/matrix/matrix_plan.h"
 
 namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kFilled = 16;  // elements that fill a matrix along the result
 // Neighbours in memory with which lines of it are written whole by a tile, whatever its width.
-constexpr int64_t kLongRow = 64;
+constexpr int64_t kWholeLines = 64;
 // Of a tile that products of large matrices have.
 constexpr int64_t kUsualRows = 128, kUsualDepth = 64;
 
@@ -189,10 +192,6 @@ DType MatrixKernel::ResultType(bool is_part) const {
   return (is_part ? kernel.reduction : kernel.root).tensor->dtype;
 }
 
-bool Factor::Has(size_t axis) const {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
-
 // Of the reduction axes that both factors have, the one that lies innermost in most of them, of
 // these the longest. Beside others it must fill half a step at least, and whole ones where the
 // factors do not vanish past its end.
@@ -230,7 +229,7 @@ bool MatrixKernel::ChooseOwn(size_t number) {
         factor.axes.begin() + static_cast<std::ptrdiff_t>(x) + 1, factor.axes.end(),
         [&](size_t behind) { return behind >= kernel.axes.size() && behind != DepthAxis(); });
     const bool fills = is_inner && kernel.reduce_axes.size() > 1 && extent >= kFilled;
-    const bool is_row = axis + 1 == kernel.axes.size() && extent >= kLongRow;
+    const bool is_row = axis + 1 == kernel.axes.size() && extent >= kWholeLines;
     if (std::tuple(fills, is_row, extent) <= best) continue;
     best = {fills, is_row, extent};
     factor.own = axis;

@@ -8,11 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/operands.h"
+#include "search_space/schedule/analysis/operands.h"
 #include "search_space/schedule/placement/gather_read.h"
 #include "search_space/schedule/placement/materialize.h"
-#include "search_space/sketch/matrix/matrix_plan.h"
+#include "search_space/sketch/matrix/matrix_kernel.h"
 
 namespace heddle::search_space {
 namespace {

@@ -4,21 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/operands.h"
+#include "search_space/ir/whole_factors.h"
 
 namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kLongestRow = 256;  // columns of the widest instruction
-
-bool IsProduct(const Stage& stage) {
-  const auto is_element = [](const Expr& e) {
-    return (e->op == Op::kCast ? e->args[0] : e)->op == Op::kLoad;
-  };
-  return stage.combiner == Combiner::kSum && stage.body->op == Op::kMul && !stage.is_output &&
-         std::all_of(stage.body->args.begin(), stage.body->args.end(), is_element);
-}
 
 // The stages that a tile with whole rows of a product can compute.
 class RowsFinder {
@@ -83,7 +76,7 @@ class RowsFinder {
       for (size_t d = 0; d < load->args.size(); ++d) {
         const size_t axis = of_row && d >= along_ ? d + 1 : d;
         const Expr& index = load->args[d];
-        const bool is_own = index->op == Op::kVar && index->var == axis_at(axis);
+        const bool is_own = IsVar(index, axis_at(axis));
         const bool is_held = !is_row && axis == along_ && IsInLane(stage, index, axis_at(axis));
         if (!is_own && !is_held) return false;
       }
@@ -140,7 +133,7 @@ class RowsFinder {
 std::vector<WholeRows> WholeRowsOf(const TensorProgram& program) {
   std::vector<WholeRows> found;
   for (const Stage& product : program.stages) {
-    if (!IsProduct(product)) continue;
+    if (!AddsUpProducts(product) || product.is_output) continue;
     for (size_t along = product.axes.size(); along-- > 0;) {
       if (product.axes[along]->extent > kLongestRow) continue;
       const std::vector<const Stage*> rows = RowsFinder(program, product, along).Find();

@@ -6,8 +6,9 @@
 #include <set>
 #include <utility>
 
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/operands.h"
+#include "search_space/schedule/analysis/operands.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/kernels/kernel_plan.h"
 

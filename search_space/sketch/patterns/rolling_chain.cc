@@ -6,8 +6,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/operands.h"
+#include "search_space/schedule/analysis/operands.h"
 #include "search_space/schedule/rewrites/reductions/split_operand.h"
 #include "search_space/schedule/step.h"
 
@@ -15,8 +16,6 @@ namespace heddle::search_space {
 namespace {
 
 constexpr size_t kMostScores = 2;
-
-const Expr& WithoutCast(const Expr& e) { return e->op == Op::kCast ? e->args[0] : e; }
 
 // The one of `stages` of which the sum's terms have an element, converted, as a factor.
 std::optional<Expr> FactorAmong(const ScheduledStage& sum, const std::vector<BufferRef>& stages) {
@@ -32,7 +31,7 @@ std::optional<Expr> FactorAmong(const ScheduledStage& sum, const std::vector<Buf
 
 std::optional<size_t> AxisWith(const Expr& load, const Var& index) {
   for (size_t a = 0; a < load->args.size(); ++a) {
-    if (load->args[a]->op == Op::kVar && load->args[a]->var == index) return a;
+    if (IsVar(load->args[a], index)) return a;
   }
   return std::nullopt;
 }
@@ -261,8 +260,8 @@ class RollingChainFinder {
     for (size_t d = 0; d < first->args.size(); ++d) {
       const Var& var = d == beside.row ? row : d == beside.term ? term : nullptr;
       const Expr& index = first->args[d];
-      is_so = is_so && (var != nullptr ? index->op == Op::kVar && index->var == var
-                                       : !MentionsAny(index, {row.get(), term.get()}));
+      is_so = is_so &&
+              (var != nullptr ? IsVar(index, var) : !MentionsAny(index, {row.get(), term.get()}));
     }
     return is_so && (is_float32 || casts == loads);
   }

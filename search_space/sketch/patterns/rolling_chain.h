@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "search_space/sketch/matrix/matrix_plan.h"
+#include "search_space/sketch/matrix/matrix_kernel.h"
 #include "search_space/sketch/patterns/chain.h"
 
 namespace heddle::search_space {

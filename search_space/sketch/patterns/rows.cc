@@ -6,27 +6,21 @@
 #include <set>
 
 #include "absl/functional/function_ref.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/ir/tensor_program.h"
-#include "search_space/schedule/operands.h"
+#include "search_space/schedule/analysis/prefix_reductions.h"
 #include "search_space/schedule/placement/reduce_beside.h"
-#include "search_space/schedule/prefix_reductions.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/kernels/kernel_plan.h"
 
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kShortestRow = 16;        // shorter ones are one thread's work
 constexpr int64_t kShortestStridedRow = 2;  // one thread has many of them, side by side
-constexpr int64_t kLongRow = 1024;          // beside a vector
 constexpr int64_t kMostReuse = 4;           // of an input's elements; beyond it tiling is better
 constexpr int64_t kMostResults = 32;        // that a thread adds up at once
-
-bool IsAxis(const Expr& index, const Var& axis) {
-  return index->op == Op::kVar && index->var == axis;
-}
 
 class RowFinder {
  public:
@@ -129,13 +123,8 @@ class RowFinder {
   // Calls `visit` on the loads of all values that the loops of a stage compute, numbers of tensors
   // of indices among them, such as labels. What says where something is read is nobody's row.
   void VisitLoads(const ScheduledStage& s, absl::FunctionRef<void(const Expr&)> visit) const {
-    for (const ScheduledStage* member : schedule_->Together(s)) VisitLoads(member->body, visit);
+    for (const ScheduledStage* m : schedule_->Together(s)) search_space::VisitLoads(m->body, visit);
   }
-  static void VisitLoads(const Expr& e, absl::FunctionRef<void(const Expr&)> visit) {
-    if (e->op == Op::kLoad) return visit(e);
-    for (const Expr& arg : e->args) VisitLoads(arg, visit);
-  }
-
   bool HasColumn(const ScheduledStage& s) const { return s.axes.size() == rank_ + 1; }
   bool HasResults(const ScheduledStage& s) const {
     return rows_.results_at.has_value() && &s == &stage(root_);
@@ -156,7 +145,7 @@ class RowFinder {
       stores_results = stores_results && stages_.contains(NestOf(load->buffer.get())) &&
                        load->args.size() == rank_;
       for (size_t a = 0; stores_results && a < rank_; ++a) {
-        stores_results = IsAxis(load->args[a], root.axes[a + 1 < rank_ ? a : a + 1]);
+        stores_results = IsVar(load->args[a], root.axes[a + 1 < rank_ ? a : a + 1]);
       }
     });
     if (stores_results) rows_.results_at = rank_ - 1;
@@ -170,7 +159,7 @@ class RowFinder {
 
   // Is the index that of the axis, or one that begins anywhere, as windows of a signal do?
   bool RunsAlong(const Expr& index, const Var& axis) const {
-    return IsAxis(index, axis) ||
+    return IsVar(index, axis) ||
            (!strided_ && !MentionsAny(Simplify(index - VarExpr(axis)), {axis.get()}));
   }
 
@@ -183,8 +172,8 @@ class RowFinder {
     size_t at = indices.size() - 1;
     if (strided_) {
       while (at > 0 && load->buffer->shape[at] == 1) --at;
-      if (!IsAxis(indices[at], RowAxis(s, innermost_))) return std::nullopt;
-      while (at > 0 && !IsAxis(indices[at], column)) --at;
+      if (!IsVar(indices[at], RowAxis(s, innermost_))) return std::nullopt;
+      while (at > 0 && !IsVar(indices[at], column)) --at;
     }
     if (!RunsAlong(indices[at], column)) return std::nullopt;
     for (size_t i = 0; i < indices.size(); ++i) {
@@ -295,7 +284,7 @@ class RowFinder {
     if (!IsSameRow(s, load->args, has_column)) return false;
     if (!has_column) return true;
     const Var column = ColumnOf(s);
-    return column != nullptr && IsAxis(load->args[rows_.column_at], column) &&
+    return column != nullptr && IsVar(load->args[rows_.column_at], column) &&
            AlongAt(s, load) == rows_.column_at && s.reduce_axes.size() <= 1 &&
            column->extent == Column(read)->extent;
   }
@@ -305,7 +294,7 @@ class RowFinder {
     for (size_t a = 0; is && a < rank_; ++a) {
       const Expr& index = indices[has_column && a >= rows_.column_at ? a + 1 : a];
       const Var& axis = RowAxis(s, a);
-      is = IsAxis(index, axis) || (units_ && axis->extent == 1 && IsInt(index, 0));
+      is = IsVar(index, axis) || (units_ && axis->extent == 1 && IsInt(index, 0));
     }
     return is;
   }
@@ -329,7 +318,7 @@ class RowFinder {
     }
     // Held elements belong to threads by their place along the row alone.
     input->holdable = input->holdable && s.reduce_axes.size() <= 1 &&
-                      IsAxis(load->args[along], ColumnOf(s)) &&
+                      IsVar(load->args[along], ColumnOf(s)) &&
                       load->buffer->shape[along] == ColumnOf(s)->extent;
     const ExprList row = RowOf(s, load, along);
     input->is_one_row = input->is_one_row && along == input->along;
@@ -375,7 +364,7 @@ class RowFinder {
       size_t terms = 0;
       for (size_t d = 0; d < load->args.size(); ++d) {
         const Expr& index = load->args[d];
-        const auto is_term = [&](const Var& axis) { return IsAxis(index, axis); };
+        const auto is_term = [&](const Var& axis) { return IsVar(index, axis); };
         if (std::any_of(s.reduce_axes.begin(), s.reduce_axes.end(), is_term)) {
           // Of two places in a term, such as X[r, q] and X[r, r], registers hold no copy.
           ok = ok && term_at.emplace(d, index->var.get()).first->second == index->var.get();
@@ -464,7 +453,7 @@ class RowFinder {
       for (const Var& axis : s.axes) {
         alone = alone && (axis->extent == 1 ||
                           std::any_of(load->args.begin(), load->args.end(),
-                                      [&](const Expr& index) { return IsAxis(index, axis); }));
+                                      [&](const Expr& index) { return IsVar(index, axis); }));
       }
     });
     return alone;
@@ -486,7 +475,7 @@ class RowFinder {
       const ScheduledStage& s = stage(i);
       // Of one long row the last vector alone crosses its end.
       const bool is_long =
-          is_one_row && s.reduce_axes.size() == 1 && s.reduce_axes[0]->extent >= kLongRow;
+          is_one_row && s.reduce_axes.size() == 1 && s.reduce_axes[0]->extent >= kLongBesideVector;
       if (s.is_reduction() && !is_long) fit(s.reduce_axes.back()->extent);
       if (HasColumn(s) && !HasResults(s)) fit(Column(s)->extent);
     }

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/math.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/kernels/kernel_plan.h"
 

@@ -22,22 +22,14 @@ struct Algorithm {
   bool is_last = false;
 };
 
-// First the definition itself, without steps; then, where they apply, "collapse" and "flatten"
-// (collapse.h), of positions of windows and of what is summed in small ones, for reductions over
-// several tensors, "contract" (contract.h), "winograd" (winograd.h), "phases" (phases.h), "scan"
-// (scan.h), "moments" (shift_moments.h), "expand" (expand.h), "narrow" (narrow_factors.h),
-// "windows" (separate_window.h), "join" (join_sums.h), "by_part" (take_apart.h), "pad_gathered"
-// (pad_terms.h), "split_operand" (split_operand.h) and "pad_terms" (pad_terms.h), of every stage to
-// which that applies; what is padded is split, too.
+// First the definition itself, without steps; then, where they apply, "collapse" (collapse.h), or
+// else "merge" (merge_axes.h), and "flatten" (collapse.h), of positions of windows and of what is
+// summed in small ones, for reductions over several tensors, "contract" (contract.h), "winograd"
+// (winograd.h), "phases" (phases.h), "scan" (scan.h), "moments" (shift_moments.h), "expand"
+// (expand.h), "narrow" (narrow_factors.h), "windows" (separate_window.h), "join" (join_sums.h),
+// "by_part" (take_apart.h), "pad_gathered" (pad_terms.h), "split_operand" (split_operand.h) and
+// "pad_terms" (pad_terms.h), of every stage to which that applies; what is padded is split, too.
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program);
-
-// Where one tensor is reduced nothing is reused, and the shape of tiles does not matter.
-bool ReadsSeveralTensors(const Expr& body);
-
-// The fewest scalar operations with which one of them computes `program`, without the terms that
-// masks leave out (skip_masked), and with what is the same for several terms computed once for
-// these: at most its Flops(), and at most what is needed.
-double LeastFlops(const TensorProgram& program);
 
 }  // namespace heddle::search_space
 

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/operands.h"
-#include "search_space/schedule/prefix_reductions.h"
-#include "search_space/schedule/scattered_terms.h"
+#include "search_space/schedule/analysis/operands.h"
+#include "search_space/schedule/analysis/prefix_reductions.h"
+#include "search_space/schedule/analysis/scattered_terms.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/patterns/chain.h"
 #include "search_space/sketch/patterns/rolling_chain.h"
-#include "search_space/sketch/programs/algorithms.h"
 #include "search_space/sketch/programs/instructions.h"
 #include "search_space/sketch/rules/rules.h"
 

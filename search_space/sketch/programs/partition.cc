@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/sketch/patterns/chain.h"
 #include "search_space/sketch/programs/instructions.h"
 #include "search_space/sketch/programs/kernel_estimate.h"

@@ -4,8 +4,8 @@
 #include <random>
 #include <utility>
 
-#include "search_space/schedule/scattered_terms.h"
-#include "search_space/sketch/programs/algorithms.h"
+#include "search_space/ir/expr/queries.h"
+#include "search_space/schedule/analysis/scattered_terms.h"
 
 namespace heddle::search_space {
 namespace {

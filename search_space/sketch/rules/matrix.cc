@@ -77,7 +77,6 @@ class WarpPlan : public MatrixPlan {
   void Write(ScheduleWriter& w, HoleValues values) const override;
 
  private:
-  static constexpr int64_t kOtherRegisters = 40;  // addresses, loop counters, temporaries
   static constexpr int64_t kMostAccumulators = 128;
 
   MatrixInstruction Instruction() const { return WarpInstruction(kernel_.Type()); }

@@ -6,10 +6,11 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/stmt.h"
-#include "search_space/schedule/operands.h"
-#include "search_space/schedule/prefix_reductions.h"
+#include "search_space/schedule/analysis/prefix_reductions.h"
 #include "search_space/schedule/threads/share_scan.h"
 #include "search_space/sketch/rules/rules.h"
 
@@ -18,8 +19,6 @@ namespace {
 
 constexpr int64_t kFewestColumns = 8, kMostColumns = 128;  // of a block
 constexpr int64_t kMostSlices = 128;
-
-bool IsAxis(const Expr& e, const Var& axis) { return e->op == Op::kVar && e->var == axis; }
 
 struct Prefixes {
   StageRef root, scan;
@@ -74,7 +73,7 @@ std::vector<BufferRef> RowsReadBy(const Schedule& schedule, const StageRef& scan
   std::vector<BufferRef> rows, otherwise;
   for (const Expr& load : LoadsIn(stage.body)) {
     const bool along =
-        IsAxis(load->args.back(), r) && load->buffer->shape.back() == r->extent &&
+        IsVar(load->args.back(), r) && load->buffer->shape.back() == r->extent &&
         std::none_of(load->args.begin(), load->args.end() - 1,
                      [&](const Expr& index) { return MentionsAny(index, {r.get()}); }) &&
         std::count(rows.begin(), rows.end(), load->buffer) == 0 &&
@@ -110,9 +109,7 @@ class PrefixPlan : public KernelPlan {
   }
 
   absl::Status Check(HoleValues v) const override {
-    const auto refuse = [&](const std::string& why) {
-      return absl::ResourceExhaustedError(absl::StrCat(prefixes_.root.name(), ": ", why));
-    };
+    const auto refuse = [&](absl::string_view why) { return Refusal(prefixes_.root, why); };
     const int64_t threads = v[threads_] * v[rows_], held = Rounds(v) * v[vector_];
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
       return refuse(absl::StrCat(threads, " threads a block"));
@@ -185,8 +182,6 @@ class PrefixPlan : public KernelPlan {
   }
 
  private:
-  static constexpr int64_t kMaxHeldElements = 64;  // of a row, by one thread
-  static constexpr int64_t kMaxRowsOfBlock = 32;
   // Of a thread beside what it holds of a row, as it was read and as it is reduced.
   static constexpr int64_t kOtherRegisters = 32;
 

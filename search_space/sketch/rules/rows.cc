@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/schedule/threads/share_scan.h"
@@ -53,9 +54,7 @@ class RowsPlan : public KernelPlan {
   }
 
   absl::Status Check(HoleValues v) const override {
-    const auto refuse = [&](const std::string& why) {
-      return absl::ResourceExhaustedError(absl::StrCat(rows_.root.tensor->name, ": ", why));
-    };
+    const auto refuse = [&](absl::string_view why) { return Refusal(rows_.root, why); };
     const int64_t threads = v[threads_] * v[rows_of_block_];
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
       return refuse(absl::StrCat(threads, " threads a block"));
@@ -109,10 +108,6 @@ class RowsPlan : public KernelPlan {
   void Write(ScheduleWriter& w, HoleValues v) const override;
 
  private:
-  static constexpr int64_t kMaxHeldElements = 64;  // of one tensor's row, by one thread
-  static constexpr int64_t kMaxHeldInAll = 128;    // of all rows that it holds
-  static constexpr int64_t kMaxRowsOfBlock = 32;
-
   static constexpr int64_t kMostUnrolled = 128;  // terms of a thread's results, written out
 
   std::vector<int64_t> Holds() const {

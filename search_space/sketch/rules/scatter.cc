@@ -8,9 +8,11 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/stmt.h"
-#include "search_space/schedule/scattered_terms.h"
+#include "search_space/schedule/analysis/scattered_terms.h"
 #include "search_space/sketch/kernels/combine.h"
 #include "search_space/sketch/rules/rules.h"
 
@@ -56,8 +58,7 @@ bool ReadsOwnElements(const ProgramShape& shape, const ScheduledStage& root,
       if (!own || load->op != Op::kLoad || !is_reduced(load)) return;
       for (size_t i = 0; i < load->args.size(); ++i) {
         const Expr& index = load->args[i];
-        own = own && ((index->op == Op::kVar && index->var == s->axes[i]) ||
-                      (s->axes[i]->extent == 1 && IsInt(index, 0)));
+        own = own && (IsVar(index, s->axes[i]) || (s->axes[i]->extent == 1 && IsInt(index, 0)));
       }
     });
   }
@@ -139,9 +140,7 @@ class ScatterPlan : public KernelPlan {
   }
 
   absl::Status Check(HoleValues v) const override {
-    const auto refuse = [&](const std::string& why) {
-      return absl::ResourceExhaustedError(absl::StrCat(scattered_.root.name(), ": ", why));
-    };
+    const auto refuse = [&](absl::string_view why) { return Refusal(scattered_.root, why); };
     if (SharedBytes(v) > target_.max_shared_bytes_per_block) {
       return refuse(absl::StrCat(SharedBytes(v), " bytes of shared memory"));
     }
@@ -198,7 +197,6 @@ class ScatterPlan : public KernelPlan {
   static constexpr int64_t kShortestPart = 256;  // terms
   static constexpr int64_t kMostBlocks = 16;     // a multiprocessor, of parts
   static constexpr int64_t kPreferredUnroll = 4;
-  static constexpr int64_t kAccumulatorBytes = 4;
 
   static std::vector<int64_t> PowersAndAll(int64_t extent) {
     std::vector<int64_t> values = Doubled(1, extent);

@@ -7,7 +7,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/schedule/scattered_terms.h"
+#include "absl/strings/string_view.h"
+#include "search_space/schedule/analysis/scattered_terms.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
@@ -50,9 +51,7 @@ class ScatterInMemoryPlan : public KernelPlan {
   }
 
   absl::Status Check(HoleValues v) const override {
-    const auto refuse = [&](const std::string& why) {
-      return absl::ResourceExhaustedError(absl::StrCat(scattered_.root.name(), ": ", why));
-    };
+    const auto refuse = [&](absl::string_view why) { return Refusal(scattered_.root, why); };
     const int64_t threads = Blocks(v) * v[threads_];
     const int64_t updates = scattered_.terms * (scattered_.columns / v[vector_]);
     if (v[blocks_] > 1 && threads * v[unroll_] >= 2 * updates) {

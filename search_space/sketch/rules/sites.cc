@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
@@ -24,9 +25,7 @@ class SitesPlan : public KernelPlan {
   }
 
   absl::Status Check(HoleValues v) const override {
-    const auto refuse = [&](const std::string& why) {
-      return absl::ResourceExhaustedError(absl::StrCat(sites_.root.tensor->name, ": ", why));
-    };
+    const auto refuse = [&](absl::string_view why) { return Refusal(sites_.root, why); };
     const int64_t kept =
         (sites_.elements + (v[inputs_] != 0 ? sites_.read_elements : 0)) * v[width_];
     if (kept > kMostKept) return refuse(absl::StrCat(kept, " elements a thread"));

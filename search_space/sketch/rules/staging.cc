@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/schedule/operands.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {

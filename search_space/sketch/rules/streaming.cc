@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/math.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/sketch/rules/rules.h"
 
 namespace heddle::search_space {
@@ -19,18 +20,14 @@ constexpr int64_t kBusyThreads = 512;
 
 // Longest axis of which one thread may compute all elements.
 constexpr int64_t kMaxWhole = 16;
-// Elements of a row that is long beside a vector.
-constexpr int64_t kLongRow = 1024;
-
 // Neighbours along an axis that read the same elements: all when no index mentions the axis, q when
 // every mention is axis / q.
 int64_t SharedRun(const ScheduledStage& stage, size_t axis) {
   const Var& var = stage.axes[axis];
   int64_t run = 0;
   std::function<void(const Expr&)> scan = [&](const Expr& e) {
-    if (e->op == Op::kVar && e->var == var) run = 1;
-    if (e->op == Op::kDiv && e->args[0]->op == Op::kVar && e->args[0]->var == var &&
-        e->args[1]->op == Op::kInt) {
+    if (IsVar(e, var)) run = 1;
+    if (e->op == Op::kDiv && IsVar(e->args[0], var) && e->args[1]->op == Op::kInt) {
       run = std::gcd(run, e->args[1]->int_value);
       return;
     }
@@ -73,7 +70,7 @@ class StreamingPlan : public KernelPlan {
     // Vectors that cross a row's end would be scalar accesses in the end. Of a long row that begins
     // where a vector does that is the last vector alone.
     const DType type = root.tensor->dtype;
-    const bool is_aligned = extents_.back() >= kLongRow && BeginAtVectors(*root.tensor);
+    const bool is_aligned = extents_.back() >= kLongBesideVector && BeginAtVectors(*root.tensor);
     std::vector<int64_t> vectors =
         AccessWidths(is_aligned ? ElementsOfAccess(type) : extents_.back(), type);
     KeepMultiples(SharedRun(root, extents_.size() - 1), vectors);

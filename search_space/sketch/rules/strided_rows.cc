@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "search_space/ir/stmt.h"
 #include "search_space/sketch/patterns/rows.h"
 #include "search_space/sketch/rules/rules.h"
@@ -35,9 +36,7 @@ class StridedRowsPlan : public KernelPlan {
   }
 
   absl::Status Check(HoleValues v) const override {
-    const auto refuse = [&](const std::string& why) {
-      return absl::ResourceExhaustedError(absl::StrCat(rows_.root.name(), ": ", why));
-    };
+    const auto refuse = [&](absl::string_view why) { return Refusal(rows_.root, why); };
     const int64_t threads = v[threads_] * v[lanes_], columns = v[lanes_] * v[vector_];
     if (threads % kWarpThreads != 0 || threads > target_.max_threads_per_block) {
       return refuse(absl::StrCat(threads, " threads a block"));
@@ -109,11 +108,7 @@ class StridedRowsPlan : public KernelPlan {
   }
 
  private:
-  static constexpr int64_t kMaxHeldElements = 64;  // of one tensor, by one thread
-  static constexpr int64_t kMaxHeldInAll = 128;    // of all that it holds
-
   static constexpr int kAttempts = 8;
-  static constexpr int64_t kAccumulatorBytes = 4;
   // What the default would have if it can: bytes side by side, elements a thread, threads a block.
   static constexpr int64_t kPreferredBytes = 128, kPreferredHeld = 32, kPreferredThreads = 256;
 

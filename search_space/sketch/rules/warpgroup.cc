@@ -84,7 +84,6 @@ class WarpgroupPlan : public MatrixPlan {
   void Write(ScheduleWriter& w, HoleValues values) const override;
 
  private:
-  static constexpr int64_t kOtherRegisters = 40;  // addresses, loop counters, temporaries
   static constexpr int64_t kMostAccumulators = 192;
 
   MatrixInstruction InstructionOf(HoleValues values) const {

@@ -5,12 +5,12 @@
 #include <bit>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/stmt.h"
 #include "search_space/sketch/tiling/decision.h"
 
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kWarp = 32;
 constexpr int64_t kMostAccumulators = 128;
 constexpr int64_t kShortAxis = 64;   // shorter, an axis may want tiles such as 7
 constexpr int64_t kFullBlock = 128;  // threads that keep a multiprocessor busy
@@ -62,7 +62,7 @@ class AxesDecision : public Decision {
     for (size_t a = 0; a < tile.axes.size(); ++a) {
       const int64_t extent = kernel_.axes[a].extent, block = tile.axes[a].of_block();
       const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(extent)));
-      least_threads = std::min(least_threads * power, kWarp);
+      least_threads = std::min(least_threads * power, kWarpThreads);
       // Tiles that are mostly padding are never worth a trial.
       if (block >= 2 * extent && block > 1) {
         return kernel_.TooMany(block, "elements in a tile", 2 * extent);

@@ -5,8 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/operands.h"
+#include "search_space/schedule/analysis/operands.h"
 
 namespace heddle::search_space {
 namespace {
@@ -25,7 +26,7 @@ bool IsBatch(const ScheduledStage& reduction, const std::vector<Expr>& loads, si
   bool everywhere = axis + 1 < reduction.axes.size() && others >= kFullResult;
   for (const Expr& load : loads) {
     everywhere = everywhere && std::any_of(load->args.begin(), load->args.end(), [&](auto& index) {
-                   return index->op == Op::kVar && index->var == reduction.axes[axis];
+                   return IsVar(index, reduction.axes[axis]);
                  });
   }
   return everywhere;

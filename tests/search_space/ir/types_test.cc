@@ -14,9 +14,9 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/notation/notation.h"
 #include "search_space/reference/reference.h"
+#include "search_space/schedule/analysis/tails.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"
-#include "search_space/schedule/tails.h"
 #include "search_space/sketch/search_space.h"
 
 namespace heddle::search_space::types_test {

@@ -16,7 +16,7 @@
 #include "search_space/schedule/inline_limits.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"
-#include "search_space/sketch/programs/algorithms.h"
+#include "search_space/sketch/programs/least_flops.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/hostile_operators.h"
 #include "tests/support.h"

@@ -1,6 +1,6 @@
 // What the terms of reductions are made of: golden text of many bodies; and that an operand may be
 // read in any way, by the interpreter.
-#include "search_space/schedule/operands.h"
+#include "search_space/schedule/analysis/operands.h"
 
 #include <gtest/gtest.h>
 

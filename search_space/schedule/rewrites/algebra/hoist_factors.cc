@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
@@ -139,7 +139,7 @@ class Product {
   // Of the element of a stage, converted perhaps, what is left of that which makes it, where
   // something is hoisted.
   Expr RestOfStage(const Expr& e) {
-    const Expr load = e->op == Op::kCast ? e->args[0] : e;
+    const Expr& load = WithoutCast(e);
     const Stage* stage = program_.FindStage(load->buffer.get());
     if (stage == nullptr || stage->is_reduction() || stage->is_output ||
         CountReads(load->buffer.get()) != 1) {
@@ -187,7 +187,7 @@ class Product {
   // Is what is left, rounded to `type`, as exact as it was with its factors? bfloat16 has the range
   // of float32; of float16 that is so of numbers of that type, and of a softmax's weights.
   bool IsInRange(const Expr& rest, DType type, const std::vector<Var>& axes) const {
-    const Expr& value = rest->op == Op::kCast ? rest->args[0] : rest;
+    const Expr& value = WithoutCast(rest);
     if (type == DType::kBFloat16 || value->type == type) return true;
     return axes.size() == 1 && hoisted_.size() == 1 && hoisted_[0].first == Op::kDiv &&
            IsSoftmax(program_, rest, hoisted_[0].second, axes[0]);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/rewrites/stage_number.h"
@@ -83,7 +84,7 @@ class MomentFinder {
     const Stage* sum = program_.FindStage(load->buffer.get());
     bool own = sum != nullptr && load->args.size() == squares_.axes.size();
     for (size_t i = 0; own && i < load->args.size(); ++i) {
-      own = load->args[i]->op == Op::kVar && load->args[i]->var == squares_.axes[i];
+      own = IsVar(load->args[i], squares_.axes[i]);
     }
     return own ? sum : nullptr;
   }
@@ -142,12 +143,6 @@ class MomentWriter {
   }
 
  private:
-  static ExprList ExprsOf(const std::vector<Var>& axes) {
-    ExprList list;
-    for (const Var& axis : axes) list.push_back(VarExpr(axis));
-    return list;
-  }
-
   // A term for the given indices, at so many of `parts` parts of the reduced axes.
   Expr TermAt(const ExprList& at, int64_t part, int64_t parts) const {
     return Simplify(Substitute(found_.x, [&](const Var& v) -> Expr {

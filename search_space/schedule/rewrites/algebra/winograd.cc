@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/schedule/editor.h"
 
 namespace heddle::search_space {
@@ -83,12 +84,6 @@ struct Correlation {
   Var y, x, ry, rx;
   Operand data, weights;
 };
-
-bool IsVar(const Expr& e, const Var& var) { return e->op == Op::kVar && e->var == var; }
-
-bool IsOneOf(const Expr& e, const std::vector<Var>& vars) {
-  return e->op == Op::kVar && std::find(vars.begin(), vars.end(), e->var) != vars.end();
-}
 
 // Finds the two dimensions of `weights` that are indexed by reductions of three iterations, and
 // those of `data` that are indexed by a sum of one of these and an axis of the result.

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/math.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
@@ -81,7 +81,6 @@ class Merge {
     }
   }
 
-  static bool IsVar(const Expr& e, const Var& var) { return e->op == Op::kVar && e->var == var; }
   static std::ptrdiff_t Position(const std::vector<Var>& axes, const Var& var) {
     return std::find(axes.begin(), axes.end(), var) - axes.begin();
   }
@@ -194,9 +193,7 @@ class MergedProgram {
 constexpr int64_t kWhole = 64;
 
 bool AreNeighbours(const Expr& load, const Var& y, const Var& x) {
-  const auto is = [&](size_t d, const Var& axis) {
-    return load->args[d]->op == Op::kVar && load->args[d]->var == axis;
-  };
+  const auto is = [&](size_t d, const Var& axis) { return IsVar(load->args[d], axis); };
   for (size_t d = 0; d + 1 < load->args.size(); ++d) {
     if (is(d, y) && is(d + 1, x)) return true;
   }

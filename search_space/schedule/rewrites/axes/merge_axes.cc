@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
@@ -66,8 +66,7 @@ std::optional<Pair> PairOf(const Stage& stage, const Expr& outer, const Expr& in
 // them?
 bool IsReadAt(const Expr& load, size_t dim, const Pair& pair) {
   const auto is = [&](size_t d, const Var& axis) {
-    return load->args[d]->op == Op::kVar && load->args[d]->var == axis &&
-           load->buffer->shape[d] == axis->extent;
+    return IsVar(load->args[d], axis) && load->buffer->shape[d] == axis->extent;
   };
   return dim + 1 < load->args.size() && is(dim, pair.outer) && is(dim + 1, pair.inner);
 }
@@ -221,10 +220,7 @@ class MergeStages {
     axes[made.outer] = both;
     axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(made.inner));
     if (&axes == &stage.reduce_axes) return;
-    std::vector<int64_t> shape;
-    for (const Var& axis : stage.axes) shape.push_back(axis->extent);
-    stage.tensor = made.tensor =
-        MakeBuffer(before->name, before->dtype, before->scope, std::move(shape));
+    stage.tensor = made.tensor = TensorOver(stage.axes, before->name, before->dtype);
     tensors_[before.get()] = std::move(made);
   }
 

@@ -52,8 +52,8 @@ struct AxesToMerge {
 std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program);
 // Of each factor of each product of two tensors the first such axes: two that number its rows, next
 // to each other, the inner one no whole tiles, so that images of 197 tokens each are one matrix
-// though something, such as a scale of each image, is read along one of the two. A pair may stand in
-// the way of one behind it.
+// though something, such as a scale of each image, is read along one of the two. A pair may stand
+// in the way of one behind it.
 std::vector<AxesToMerge> RowsWorthMerging(const TensorProgram& program);
 
 }  // namespace heddle::search_space

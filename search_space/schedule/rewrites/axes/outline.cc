@@ -8,9 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
@@ -75,16 +75,10 @@ class Outliner {
       if (StructurallyEqual(values_[p], e)) return Load(parts_[p].tensor, std::move(at));
     }
     Stage part;
-    ExprList own;
-    std::vector<int64_t> shape;
-    for (const Var& axis : mentioned) {
-      part.axes.push_back(MakeVar(axis->name, axis->extent));
-      own.push_back(VarExpr(part.axes.back()));
-      shape.push_back(axis->extent);
-    }
-    part.tensor = MakeBuffer(absl::StrCat(stage_.name(), kSuffix, parts_.size()), e->type,
-                             Scope::kGlobal, std::move(shape));
-    part.body = Substitute(e, mentioned, own);
+    for (const Var& axis : mentioned) part.axes.push_back(MakeVar(axis->name, axis->extent));
+    part.tensor =
+        TensorOver(part.axes, absl::StrCat(stage_.name(), kSuffix, parts_.size()), e->type);
+    part.body = Substitute(e, mentioned, ExprsOf(part.axes));
     parts_.push_back(part);
     values_.push_back(e);
     return Load(part.tensor, std::move(at));

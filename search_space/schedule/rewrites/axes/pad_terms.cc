@@ -10,14 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/math.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
-
-bool IsVar(const Expr& e, const Variable* var) { return e->op == Op::kVar && e->var.get() == var; }
 
 // Loads of values in an expression, equal ones as often as they stand there.
 int CountLoads(const Expr& e) {
@@ -149,10 +148,7 @@ class Padding {
       stage.body = body;
     }
     if (rows.empty()) return;
-    std::vector<int64_t> shape;
-    for (const Var& axis : stage.axes) shape.push_back(axis->extent);
-    stage.tensor =
-        MakeBuffer(before.name(), before.tensor->dtype, before.tensor->scope, std::move(shape));
+    stage.tensor = TensorOver(stage.axes, before.name(), before.tensor->dtype);
     tensors_[before.tensor.get()] = stage.tensor;
     // A value is zero behind the end of each axis that it mentions; of a sum one factor of each
     // term is, so that it is where the others are finite.
@@ -200,8 +196,7 @@ class Padding {
     if (longer == zeros_.end()) return false;
     for (size_t d = 0; d < e->args.size(); ++d) {
       for (const Var& axis : axes) {
-        const bool is_other =
-            !IsVar(e->args[d], axis.get()) || !alike_.HasDim(longer->second, d, axis_);
+        const bool is_other = !IsVar(e->args[d], axis) || !alike_.HasDim(longer->second, d, axis_);
         if (is_other && MentionsAny(e->args[d], {axis.get()})) return false;
       }
     }

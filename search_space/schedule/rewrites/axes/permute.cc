@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
@@ -45,7 +45,7 @@ std::optional<Order> OrderOfElements(const Stage& reader, const Expr& load) {
     find(axis, [&](const Var& own, size_t d) {
       const Expr& index = load->args[d];
       const bool is_one = own->extent == 1 && load->buffer->shape[d] == 1 && IsInt(index, 0);
-      return is_one || (index->op == Op::kVar && index->var == own);
+      return is_one || IsVar(index, own);
     });
   }
   const auto left = std::find(order.begin(), order.end(), none);
@@ -96,7 +96,7 @@ std::optional<Order> OrderAlong(const std::vector<Var>& axes, const Expr& load) 
   for (const Var& axis : axes) {
     for (size_t d = 0; d < load->args.size(); ++d) {
       const Expr& index = load->args[d];
-      if (index->op == Op::kVar && index->var == axis) order.push_back(d);
+      if (IsVar(index, axis)) order.push_back(d);
     }
   }
   return order.size() == load->args.size() ? std::optional(order) : std::nullopt;

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/math.h"
 #include "search_space/ir/expr/linear.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
 
 namespace heddle::search_space {
@@ -145,12 +145,6 @@ void TakeApart(const Congruence& c, Stage& sum, std::vector<Expr>& reads) {
   reads.insert(reads.begin() + after, c.sign > 0 ? phase : Int(c.stride - 1) - phase);
 }
 
-BufferRef TensorOf(const std::string& name, const Stage& stage) {
-  std::vector<int64_t> shape;
-  for (const Var& axis : stage.axes) shape.push_back(axis->extent);
-  return MakeBuffer(name, stage.tensor->dtype, Scope::kGlobal, std::move(shape));
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<ScheduledStage>> PhaseStages(const Schedule& schedule, int index) {
@@ -182,7 +176,7 @@ absl::StatusOr<std::vector<ScheduledStage>> PhaseStages(const Schedule& schedule
     if (const auto found = FindCongruence(sum)) TakeApart(*found, sum, reads);
   }
   const std::string name = absl::StrCat(whole.name(), ".phases");
-  sum.tensor = TensorOf(absl::StrCat(name, ".acc"), sum);
+  sum.tensor = TensorOver(sum.axes, absl::StrCat(name, ".acc"), sum.tensor->dtype);
   Stage copy;
   ExprList at;
   for (const Var& axis : sum.axes) {
@@ -191,7 +185,7 @@ absl::StatusOr<std::vector<ScheduledStage>> PhaseStages(const Schedule& schedule
   }
   copy.body = Load(sum.tensor, std::move(at));
   copy.tensor = sum.tensor;
-  copy.tensor = TensorOf(name, copy);
+  copy.tensor = TensorOver(copy.axes, name, copy.tensor->dtype);
   whole.combiner = Combiner::kNone;
   whole.reduce_axes.clear();
   whole.body = Load(copy.tensor, ExprList(reads.begin(), reads.end()));

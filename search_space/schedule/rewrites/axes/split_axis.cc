@@ -12,17 +12,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
-
-bool IsAxis(const Expr& index, const std::vector<Var>& axes) {
-  return index->op == Op::kVar && std::find(axes.begin(), axes.end(), index->var) != axes.end();
-}
 
 // Of an index, where it lies behind the split: the number of the block, and the place in it.
 struct BlockAndPlace {
@@ -36,7 +32,7 @@ BlockAndPlace SplitOf(const Expr& index, int64_t width) {
 // Is the index one that goes through all places of one block, or one place of all blocks?
 bool IsAtFixedPart(const Stage& reader, const BlockAndPlace& index) {
   const auto is_axis = [&](const Expr& e) {
-    return IsAxis(e, reader.axes) || IsAxis(e, reader.reduce_axes);
+    return IsOneOf(e, reader.axes) || IsOneOf(e, reader.reduce_axes);
   };
   return (index.block->op == Op::kInt && is_axis(index.place)) ||
          (index.place->op == Op::kInt && is_axis(index.block));
@@ -66,9 +62,9 @@ std::optional<OtherOrder> OtherOrderOf(const Stage& reader, const Expr& index, i
     return var == axis ? VarExpr(block) * Int(width) + VarExpr(place) : nullptr;
   };
   const BlockAndPlace split = SplitOf(Substitute(index, parts), width);
-  const auto is = [](const Expr& e, const Var& var) { return e->op == Op::kVar && e->var == var; };
-  const OtherOrder order{axis, is(split.place, place) && !MentionsAny(split.block, {place.get()}),
-                         is(split.block, block) && !MentionsAny(split.place, {block.get()})};
+  const OtherOrder order{axis,
+                         IsVar(split.place, place) && !MentionsAny(split.block, {place.get()}),
+                         IsVar(split.block, block) && !MentionsAny(split.place, {block.get()})};
   return order.by_blocks || order.by_places ? std::optional(order) : std::nullopt;
 }
 
@@ -130,7 +126,7 @@ class SplitAxes {
           const Expr& index = load->args[d];
           if (index->op != Op::kVar || index->var->extent != input->shape[d]) return;
           is_split = is_split || Has(index->var);
-          if (IsAxis(index, reader.reduce_axes)) reduced.push_back(index->var.get());
+          if (IsOneOf(index, reader.reduce_axes)) reduced.push_back(index->var.get());
         });
       }
       if (is_split) axes_.insert(reduced.begin(), reduced.end());
@@ -148,7 +144,7 @@ class SplitAxes {
         if (!possible || load->op != Op::kLoad || load->buffer != stage.tensor) return;
         const Expr& index = load->args[dim];
         if (IsAtFixedPart(reader, SplitOf(index, width_))) return;
-        if (IsAxis(index, reader.reduce_axes) && index->var->extent == axis->extent) {
+        if (IsOneOf(index, reader.reduce_axes) && index->var->extent == axis->extent) {
           axes_.emplace(index->var.get());
           return;
         }
@@ -191,13 +187,11 @@ class SplitStages {
     for (const Var& axis : stage.axes) is_split.push_back(split_.Has(axis));
     std::vector<Var> axes = Parts(stage, stage.axes);
     std::vector<Var> reduce_axes = Parts(stage, stage.reduce_axes);
-    std::vector<int64_t> shape;
-    for (const Var& axis : axes) shape.push_back(axis->extent);
     stage.body = Simplify(Rewrite(stage.body, [&](const Expr& e) { return RewriteNode(e); }));
     stage.axes = std::move(axes);
     stage.reduce_axes = std::move(reduce_axes);
-    if (shape.size() == before->shape.size()) return;
-    stage.tensor = MakeBuffer(before->name, before->dtype, before->scope, std::move(shape));
+    if (stage.axes.size() == before->shape.size()) return;
+    stage.tensor = TensorOver(stage.axes, before->name, before->dtype);
     tensors_[before.get()] = {stage.tensor, std::move(is_split), true};
   }
 
@@ -278,7 +272,7 @@ std::vector<std::pair<Var, int64_t>> QuotientsIn(const Stage& stage) {
   std::vector<std::pair<Var, int64_t>> found;
   for (const Expr& load : LoadsIn(stage.body)) {
     Visit(load, [&](const Expr& e) {
-      if (e->op != Op::kDiv || !IsAxis(e->args[0], stage.axes)) return;
+      if (e->op != Op::kDiv || !IsOneOf(e->args[0], stage.axes)) return;
       found.emplace_back(e->args[0]->var, e->args[1]->int_value);
     });
   }

@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
@@ -123,18 +123,6 @@ absl::Status CheckAllIsRead(const TensorProgram& program, const TensorProgram& a
                    " that is read itself; parts are made where they need all tensors"));
 }
 
-// `name`, or with underscores where there is such a tensor.
-std::string UnusedTensorName(const TensorProgram& program, std::string name) {
-  const auto is_taken = [&] {
-    return std::any_of(program.inputs.begin(), program.inputs.end(),
-                       [&](const BufferRef& input) { return input->name == name; }) ||
-           std::any_of(program.stages.begin(), program.stages.end(),
-                       [&](const Stage& stage) { return stage.name() == name; });
-  };
-  while (is_taken()) name += "_";
-  return name;
-}
-
 // The stage's elements at one number of axis `dim`, with axes of their own.
 Stage StageAt(const Stage& stage, size_t dim, int64_t number, const std::string& name) {
   Stage part = stage;
@@ -150,9 +138,7 @@ Stage StageAt(const Stage& stage, size_t dim, int64_t number, const std::string&
     }
   }
   part.body = Substitute(part.body, before, own);
-  std::vector<int64_t> shape;
-  for (const Var& axis : part.axes) shape.push_back(axis->extent);
-  part.tensor = MakeBuffer(name, stage.tensor->dtype, stage.tensor->scope, std::move(shape));
+  part.tensor = TensorOver(part.axes, name, stage.tensor->dtype);
   return part;
 }
 
@@ -182,7 +168,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithTakenApart(const Tensor
       continue;
     }
     for (const int64_t number : numbers) {
-      const std::string part = UnusedTensorName(program, absl::StrCat(name, ".", number));
+      const std::string part = program.UnusedTensorName(absl::StrCat(name, ".", number));
       apart->stages.push_back(StageAt(stage, dim, number, part));
       parts[number] = apart->stages.back().tensor;
     }

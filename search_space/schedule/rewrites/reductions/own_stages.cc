@@ -7,8 +7,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
@@ -145,8 +145,7 @@ TensorProgram ProgramOfOutput(const TensorProgram& program, const std::string& n
   TensorProgram own = program;
   own.stages.clear();
   own.inputs.clear();
-  const auto at = std::find_if(program.stages.begin(), program.stages.end(),
-                               [&](const Stage& s) { return s.name() == name; });
+  const Stage* const at = program.FindStage(name);
   const Tensors of = MadeOf(program, *at), others = MadeOfOthers(program, *at);
   Tensors made;
   for (const Stage& s : program.stages) {

@@ -7,13 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/math.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/whole_factors.h"
+#include "search_space/schedule/analysis/rolling_reductions.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/reductions/row_reductions.h"
 #include "search_space/schedule/rewrites/stage_number.h"
-#include "search_space/schedule/rolling.h"
 
 namespace heddle::search_space {
 namespace {
@@ -21,18 +21,6 @@ namespace {
 constexpr int64_t kFewestColumns = 8, kMostColumns = 1024, kMostOfInput = 16384;
 // Elements of a row of an input that are worth several blocks.
 constexpr int64_t kShortestLongRow = 4096;
-
-ExprList VarExprs(const std::vector<Var>& axes) {
-  ExprList at;
-  for (const Var& axis : axes) at.push_back(VarExpr(axis));
-  return at;
-}
-
-BufferRef TensorOf(std::string name, const std::vector<Var>& axes, DType type = DType::kFloat32) {
-  std::vector<int64_t> shape;
-  for (const Var& axis : axes) shape.push_back(axis->extent);
-  return MakeBuffer(std::move(name), type, Scope::kGlobal, std::move(shape));
-}
 
 // In a row, of the element `column` of a part, which has as many as that has values.
 Expr ColumnOf(const Var& part, const Var& column) {
@@ -126,7 +114,7 @@ std::vector<Stage> Rewriter::SharedOf(int64_t columns) const {
   for (size_t a = 0; a < sum_.axes.size(); ++a) {
     at.push_back(a == along_ ? column : VarExpr(elements.axes[a < along_ ? a : a - 1]));
   }
-  elements.tensor = TensorOf(NameOfPart(sum_.name()), elements.axes, sum_.tensor->dtype);
+  elements.tensor = TensorOver(elements.axes, NameOfPart(sum_.name()), sum_.tensor->dtype);
   elements.body = Load(sum_.tensor, std::move(at));
   if (rows_.RowLength() % columns != 0) {
     const DType type = elements.body->type;
@@ -150,14 +138,15 @@ Stage Rewriter::TermsOf(size_t number, int64_t columns, const std::vector<Stage>
   terms.axes = PartAxes(columns);
   terms.axes.push_back(MakeVar(sum_.axes[along_]->name, columns));
   const Expr column = ColumnOf(terms.axes[terms.axes.size() - 2], terms.axes.back());
-  terms.tensor = TensorOf(absl::StrCat(reduction.stage->name(), ".terms"), terms.axes);
+  terms.tensor =
+      TensorOver(terms.axes, absl::StrCat(reduction.stage->name(), ".terms"), DType::kFloat32);
   terms.body = WithElements(InPart(reduction.body, reduction, terms.axes, column), shared[0],
-                            VarExprs(terms.axes));
+                            ExprsOf(terms.axes));
   return terms;
 }
 
 Expr Rewriter::WithShared(const Stage& part, const std::vector<Stage>& shared) const {
-  ExprList place = VarExprs(part.axes);
+  ExprList place = ExprsOf(part.axes);
   place.push_back(VarExpr(part.reduce_axes[0]));
   Expr body = WithElements(part.body, shared[0], place);
   for (size_t t = 1; t < shared.size(); ++t) {
@@ -177,12 +166,12 @@ Stage Rewriter::PartOf(size_t number, int64_t columns, const std::vector<Stage>&
   part.axes = PartAxes(columns);
   part.reduce_axes = {MakeVar(sum_.axes[along_]->name, columns)};
   part.combiner = reduction.stage->combiner;
-  part.tensor = TensorOf(NameOfPart(reduction.stage->name()), part.axes);
+  part.tensor = TensorOver(part.axes, NameOfPart(reduction.stage->name()), DType::kFloat32);
   const Expr column = ColumnOf(part.axes.back(), part.reduce_axes[0]);
   const Expr body = Rewrite(reduction.body, [&](const Expr& node) -> Expr {
     if (node->op != Op::kLoad || !depends) return nullptr;
     if (node->buffer != rows_.list[depends->on].stage->tensor) return nullptr;
-    const Expr value = Load(parts[depends->on].tensor, VarExprs(part.axes));
+    const Expr value = Load(parts[depends->on].tensor, ExprsOf(part.axes));
     return depends->slope ? Bounded(rows_.list[depends->on].stage->combiner, value) : value;
   });
   part.body = InPart(body, reduction, part.axes, column);
@@ -197,10 +186,10 @@ Stage Rewriter::PartOf(size_t number, int64_t columns, const std::vector<Stage>&
 Stage Rewriter::AllParts(int64_t columns, const std::vector<Stage>& parts) const {
   Stage all;
   all.axes = PartAxes(columns);
-  const ExprList at = VarExprs(all.axes);
+  const ExprList at = ExprsOf(all.axes);
   const Var number = MakeVar(sum_.UnusedAxisName("q"), static_cast<int64_t>(rows_.list.size()));
   all.axes.insert(all.axes.end() - 1, number);
-  all.tensor = TensorOf(NameOfParts(sum_.name()), all.axes);
+  all.tensor = TensorOver(all.axes, NameOfParts(sum_.name()), DType::kFloat32);
   for (size_t n = parts.size(); n-- > 0;) {
     const Expr value = Load(parts[n].tensor, at);
     const Expr is_this = MakeExpr(Op::kEq, {VarExpr(number), Int(static_cast<int64_t>(n))});
@@ -364,15 +353,9 @@ std::optional<ReducedRows> LongRowsWorthReducingInParts(const TensorProgram& pro
 }
 
 std::vector<ReducedRows> RowsWorthReducingInParts(const TensorProgram& program) {
-  const auto is_element = [](const Expr& e) {
-    return (e->op == Op::kCast ? e->args[0] : e)->op == Op::kLoad;
-  };
   std::vector<ReducedRows> worth;
   for (const Stage& stage : program.stages) {
-    const bool is_product =
-        stage.combiner == Combiner::kSum && stage.body->op == Op::kMul &&
-        std::all_of(stage.body->args.begin(), stage.body->args.end(), is_element);
-    if (!is_product) continue;
+    if (!AddsUpProducts(stage)) continue;
     const ExprList& factors = stage.body->args;
     if (!HasOwnAxis(stage, factors[0], factors[1]) || !HasOwnAxis(stage, factors[1], factors[0])) {
       continue;

@@ -36,15 +36,13 @@ struct ReduceInParts {
 //   Z[i] = sum(t) S.parts[i, 1, t] * exp(s * (M[i] - S.parts[i, 0, t]))
 // with terms past n that change nothing, and what is computed elementwise between them written out.
 // A reduction may depend on one maximum or minimum before it: sums by exp(slope * (value - f)) with
-// the f that it is of, as rolling.h describes, and others by being taken of where that is, as
-// positions are. What is computed of M, such as max(M[i], A[i]), may stand for it in the exponent.
-// M and M.part are Bounded where they are subtracted, so that of a part, or a
-// row, which is all infinite nothing is left.
-// Of an input, whose parts have up to 16384 columns, others may read elements, too, and reductions
-// that cannot be taken so stay as they are.
-// InvalidArgument where the stage is no such sum: its
-// elements are read in another way than each once by each reduction, or reductions of them depend
-// on one another in another way.
+// the f that it is of, as rolling_reductions.h describes, and others by being taken of where that
+// is, as positions are. What is computed of M, such as max(M[i], A[i]), may stand for it in the
+// exponent. M and M.part are Bounded where they are subtracted, so that of a part, or a row, which
+// is all infinite nothing is left. Of an input, whose parts have up to 16384 columns, others may
+// read elements, too, and reductions that cannot be taken so stay as they are. InvalidArgument
+// where the stage is no such sum: its elements are read in another way than each once by each
+// reduction, or reductions of them depend on one another in another way.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithReductionsInParts(
     const TensorProgram& program, const std::string& name, int64_t columns);
 

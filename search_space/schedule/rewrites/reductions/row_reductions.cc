@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
-#include "search_space/schedule/operands.h"
-#include "search_space/schedule/rolling.h"
+#include "search_space/schedule/analysis/rolling_reductions.h"
 
 namespace heddle::search_space {
 namespace {
@@ -226,7 +226,7 @@ bool Finder::DependsOnPlace(RowReduction& reduction, size_t on) const {
   }
   const Expr of_other = TermOf(other, reduction);
   const Expr otherwise = Simplify(body->args[2]);
-  const Expr number = otherwise->op == Op::kCast ? otherwise->args[0] : otherwise;
+  const Expr& number = WithoutCast(otherwise);
   const bool is_number = number->op == Op::kFloat || number->op == Op::kInt;
   if (!is_number || !StructurallyEqual(of_other, compared) ||
       ReadsAny(body->args[1], {other.stage->tensor.get()})) {

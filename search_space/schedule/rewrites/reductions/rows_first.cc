@@ -11,16 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
-
-// Shorter rows are one thread's work, for which nothing is combined.
-constexpr int64_t kShortestRow = 16;
 
 using Tensors = absl::flat_hash_set<const Buffer*>;
 

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/schedule/analysis/prefix_reductions.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/prefix_reductions.h"
 
 namespace heddle::search_space {
 namespace {
@@ -16,12 +16,6 @@ std::vector<Var> Renewed(const std::vector<Var>& axes) {
   std::vector<Var> own;
   for (const Var& axis : axes) own.push_back(MakeVar(axis->name, axis->extent));
   return own;
-}
-
-ExprList ValuesOf(const std::vector<Var>& axes) {
-  ExprList values;
-  for (const Var& axis : axes) values.push_back(VarExpr(axis));
-  return values;
 }
 
 class ScanWriter {
@@ -42,7 +36,7 @@ class ScanWriter {
     Name(within, "within");
     stages.push_back(MakeScheduledStage(within));
     whole_.body =
-        Combine(whole_.combiner, Before(offset), Load(within.tensor, ValuesOf(whole_.axes)));
+        Combine(whole_.combiner, Before(offset), Load(within.tensor, ExprsOf(whole_.axes)));
     whole_.combiner = Combiner::kNone;
     whole_.reduce_axes.clear();
     ResetLoops(whole_);
@@ -88,7 +82,7 @@ class ScanWriter {
   // Of the chunks before an element's own, all of them.
   Expr Before(const BufferRef& offset) const {
     const Expr j = VarExpr(whole_.axes[mask_.axis]), q = j / Int(chunk_);
-    ExprList at = ValuesOf(whole_.axes);
+    ExprList at = ExprsOf(whole_.axes);
     if (mask_.level == nullptr) {
       at[mask_.axis] = q;
       return Load(offset, std::move(at));
@@ -137,7 +131,7 @@ class ScanWriter {
     const Var p = MakeVar(offset.reduce_axes[mask_.reduced]->name, chunks_);
     const Expr q = VarExpr(offset.axes[mask_.axis]);
     offset.reduce_axes = {p};
-    ExprList at = ValuesOf(offset.axes);
+    ExprList at = ExprsOf(offset.axes);
     at[mask_.axis] = VarExpr(p);
     const Expr &low = mask_.reversed ? q : at[mask_.axis],
                &high = mask_.reversed ? at[mask_.axis] : q;
@@ -159,10 +153,8 @@ class ScanWriter {
   }
 
   void Name(Stage& stage, const std::string& part) const {
-    std::vector<int64_t> shape;
-    for (const Var& axis : stage.axes) shape.push_back(axis->extent);
-    stage.tensor = MakeBuffer(absl::StrCat(whole_.name(), ".", part), whole_.body->type,
-                              Scope::kGlobal, std::move(shape));
+    stage.tensor =
+        TensorOver(stage.axes, absl::StrCat(whole_.name(), ".", part), whole_.body->type);
   }
 
   // The reduction and what carries it to other kernels, which is returned.
@@ -170,7 +162,7 @@ class ScanWriter {
                         std::vector<ScheduledStage>& stages) const {
     Name(sum, part + ".acc");
     Stage copy{.axes = Renewed(sum.axes)};
-    copy.body = Load(sum.tensor, ValuesOf(copy.axes));
+    copy.body = Load(sum.tensor, ExprsOf(copy.axes));
     Name(copy, part);
     stages.push_back(MakeScheduledStage(sum));
     stages.push_back(MakeScheduledStage(copy));

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/parts.h"
 #include "search_space/schedule/editor.h"
@@ -119,7 +120,7 @@ bool IsOfParts(const ScheduledStage& stage) {
   const Expr& value = stage.body->args[0];
   if (WholeOf(value) == nullptr) return false;
   const Expr& part = value->args[0]->args[0];
-  return part->op == Op::kVar && part->var == stage.axes[0];
+  return IsVar(part, stage.axes[0]);
 }
 
 bool StoresParts(const Schedule& schedule, const ScheduledStage& stage) {

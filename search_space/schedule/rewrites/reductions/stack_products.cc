@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
-#include "search_space/schedule/operands.h"
 #include "search_space/schedule/rewrites/axes/split_axis.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
@@ -28,7 +28,7 @@ bool IsStackable(const Stage& stage) {
 
 // The load of a factor that is an element of a tensor, converted perhaps; null of another one.
 Expr OwnLoadOf(const Expr& factor) {
-  const Expr& value = factor->op == Op::kCast ? factor->args[0] : factor;
+  const Expr& value = WithoutCast(factor);
   return value->op == Op::kLoad ? value : nullptr;
 }
 

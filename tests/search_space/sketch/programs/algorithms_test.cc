@@ -1,9 +1,8 @@
 // The fewest operations of a program, which say what times are plausible.
-#include "search_space/sketch/programs/algorithms.h"
-
 #include <gtest/gtest.h>
 
 #include "search_space/notation/notation.h"
+#include "search_space/sketch/programs/least_flops.h"
 
 namespace heddle::search_space {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "search_space/schedule/scattered_terms.h"
+#include "search_space/schedule/analysis/scattered_terms.h"
 #include "search_space/schedule/schedule.h"
 #include "tests/search_space/products.h"
 

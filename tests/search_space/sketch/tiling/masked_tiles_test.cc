@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"
-#include "search_space/sketch/programs/algorithms.h"
+#include "search_space/sketch/programs/least_flops.h"
 #include "tests/search_space/drawn_points.h"
 #include "tests/search_space/products.h"
 

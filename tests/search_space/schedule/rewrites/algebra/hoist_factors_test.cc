@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "search_space/ir/expr/float_format.h"
-#include "search_space/sketch/programs/algorithms.h"
 #include "search_space/sketch/programs/form.h"
+#include "search_space/sketch/programs/least_flops.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::hoist_factors_test {

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/sketch/programs/algorithms.h"
 #include "search_space/sketch/programs/form.h"
+#include "search_space/sketch/programs/least_flops.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::separate_decay_test {

@@ -13,6 +13,7 @@
 #include "search_space/schedule/schedule.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/programs/algorithms.h"
+#include "search_space/sketch/programs/least_flops.h"
 #include "search_space/sketch/search_space.h"
 
 namespace heddle::search_space::winograd_test {

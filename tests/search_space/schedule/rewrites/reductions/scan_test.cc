@@ -15,9 +15,10 @@
 #include "search_space/lower/lower.h"
 #include "search_space/notation/notation.h"
 #include "search_space/reference/reference.h"
-#include "search_space/schedule/prefix_reductions.h"
+#include "search_space/schedule/analysis/prefix_reductions.h"
 #include "search_space/schedule/step.h"
 #include "search_space/sketch/programs/algorithms.h"
+#include "search_space/sketch/programs/least_flops.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/search_space/drawn_points.h"
 

@@ -14,7 +14,7 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/ir/parts.h"
-#include "search_space/sketch/programs/algorithms.h"
+#include "search_space/sketch/programs/least_flops.h"
 #include "tests/search_space/products.h"
 
 namespace heddle::search_space::split_operand_test {

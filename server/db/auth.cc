@@ -96,8 +96,7 @@ absl::StatusOr<std::vector<TokenInfo>> ListTokens(tuner::Records& records) {
   Cursor row = records.database().Query(
       "SELECT id, tenant, note, role, created_us, revoked_us, expires_us, last_used_us, host "
       "FROM token ORDER BY id");
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) {
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] {
     TokenInfo token;
     token.id = row.Int(0);
     token.tenant = row.Text(1);
@@ -109,8 +108,7 @@ absl::StatusOr<std::vector<TokenInfo>> ListTokens(tuner::Records& records) {
     token.last_used = TimeAt(row.Int(7));
     token.host = row.Text(8);
     tokens.push_back(std::move(token));
-  }
-  if (!more.ok()) return more.status();
+  }));
   return tokens;
 }
 

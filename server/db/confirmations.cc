@@ -46,16 +46,14 @@ absl::StatusOr<std::vector<Word>> WordsOn(Records& records, int64_t trial) {
       "WHERE s.id = ? AND t.speaks = 1 "
       "ORDER BY t.id DESC LIMIT ?",
       trial, int64_t{kNewest});
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) {
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] {
     Word& word = words.emplace_back();
     word.trial = row.Int(0);
     word.origin.host = row.Text(1);
     word.origin.token = row.Int(2);
     word.measured = {row.Real(3), row.Real(4)};
     word.is_owners = row.Int(5) != 0;
-  }
-  if (!more.ok()) return more.status();
+  }));
   return words;
 }
 

@@ -52,9 +52,7 @@ absl::StatusOr<v1::FleetHost> LoadHost(Records& records, const std::string& host
 absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(Records& records) {
   std::vector<v1::FleetHost> hosts;
   Cursor row = records.database().Query(kHosts);
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) hosts.push_back(HostIn(row));
-  if (!more.ok()) return more.status();
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] { hosts.push_back(HostIn(row)); }));
   return hosts;
 }
 
@@ -81,12 +79,8 @@ absl::Status DeletePin(Records& records, const std::string& model) {
 absl::StatusOr<std::vector<v1::Device>> LoadPins(Records& records) {
   std::vector<v1::Device> pins;
   Cursor row = records.database().Query("SELECT device FROM fleet_model ORDER BY name");
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) {
-    v1::Device& device = pins.emplace_back();
-    HEDDLE_RETURN_IF_ERROR(FromJson(row.Text(0), device));
-  }
-  if (!more.ok()) return more.status();
+  HEDDLE_RETURN_IF_ERROR(
+      row.ForEachRow([&] { return FromJson(row.Text(0), pins.emplace_back()); }));
   return pins;
 }
 
@@ -103,9 +97,7 @@ absl::StatusOr<std::vector<DeviceTime>> LoadDeviceTime(Records& records, int64_t
   std::vector<DeviceTime> times;
   Cursor row =
       records.database().Query("SELECT tenant, device_s FROM tenant_use WHERE day = ?", day);
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) times.push_back({row.Text(0), row.Real(1)});
-  if (!more.ok()) return more.status();
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] { times.push_back({row.Text(0), row.Real(1)}); }));
   return times;
 }
 
@@ -127,12 +119,11 @@ absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(Records& records) {
   std::vector<v1::FleetDevice> devices;
   Cursor row = records.database().Query(
       "SELECT id, device, hostname, state, generator, last_seen_us FROM fleet_device ORDER BY id");
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) {
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] {
     v1::FleetDevice device;
     device.set_name(row.Text(0));
     // It will tell again what it is.
-    if (!FromJson(row.Text(1), *device.mutable_device()).ok()) continue;
+    if (!FromJson(row.Text(1), *device.mutable_device()).ok()) return;
     device.set_hostname(row.Text(2));
     device.set_state(static_cast<v1::FleetDevice::State>(row.Int(3)));
     device.set_generator(static_cast<int32_t>(row.Int(4)));
@@ -140,8 +131,7 @@ absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(Records& records) {
     device.mutable_worker()->set_device(device.device().id());
     device.mutable_worker()->set_state(v1::WorkerStatus::STATE_GONE);
     devices.push_back(std::move(device));
-  }
-  if (!more.ok()) return more.status();
+  }));
   return devices;
 }
 

@@ -70,19 +70,17 @@ absl::StatusOr<std::vector<Outlier>> FindOutliers(tuner::Records& records) {
       "WHERE t.speaks = 1 AND t.final = 1 AND t.outcome = 'OK' "
       "AND t.screened_out = 0 AND coalesce(o.host, f.host, '') <> '' "
       "ORDER BY t.workload, t.bench, t.steps, t.id");
-  std::tuple<int64_t, int64_t, int64_t> schedule, last;
+  std::tuple<int64_t, int64_t, int64_t> last;
   Words words;
-  for (;;) {
-    HEDDLE_ASSIGN_OR_RETURN(more, row.Next());
-    if (!more) break;
-    schedule = {row.Int(0), row.Int(1), row.Int(2)};
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] {
+    const std::tuple schedule = {row.Int(0), row.Int(1), row.Int(2)};
     if (schedule != last) {
       Compare(words, hosts);
       words.clear();
       last = schedule;
     }
     words[row.Text(3)] = {row.Real(4), row.Real(5), row.Real(6), absl::FromUnixMicros(row.Int(7))};
-  }
+  }));
   Compare(words, hosts);
   std::vector<Outlier> outliers;
   for (auto& [host, found] : hosts) {

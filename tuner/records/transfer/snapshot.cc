@@ -27,9 +27,7 @@ absl::StatusOr<std::vector<Environment>> Benches(Records& records, measure::L2Po
   Cursor rows = records.database().Query(
       "SELECT device_name, sm_count, memory_mib, power_limit_w FROM bench WHERE l2 = ? ORDER BY id",
       std::string(measure::NameOf(l2)));
-  for (;;) {
-    HEDDLE_ASSIGN_OR_RETURN(more, rows.Next());
-    if (!more) return benches;
+  HEDDLE_RETURN_IF_ERROR(rows.ForEachRow([&] {
     Environment bench;
     bench.device_name = rows.Text(0);
     bench.sm_count = rows.Int(1);
@@ -37,7 +35,8 @@ absl::StatusOr<std::vector<Environment>> Benches(Records& records, measure::L2Po
     bench.power_limit_w = rows.Int(3);
     bench.l2 = l2;
     benches.push_back(std::move(bench));
-  }
+  }));
+  return benches;
 }
 
 // Workloads whose best is worth knowing: these and the nearest of their operators.

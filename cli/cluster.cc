@@ -169,7 +169,7 @@ Result RunSlurm(const BatchFlags& flags) {
   auto existing = ReadBatch(batch.folder);
   if (!existing.ok() && !absl::IsNotFound(existing.status())) return existing.status();
   if (flags.cancel) {
-    if (!existing.ok()) return existing.status();
+    HEDDLE_RETURN_IF_ERROR(existing);
     // Before anything ends: what collects is not to submit it again.
     absl::Status s = WriteFile(CancelledMark(*existing), "");
     HEDDLE_ASSIGN_OR_RETURN(names, ListFolder(existing->folder + "/jobs"));
@@ -177,7 +177,7 @@ Result RunSlurm(const BatchFlags& flags) {
       // What collects is to do so.
       if (s.ok() && !absl::EndsWith(name, ".collect")) s = CancelSlurmJobs(name);
     }
-    if (!s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(s);
     Say(absl::StrCat("Cancelled: ", existing->folder, "; what was measured is collected."));
     return kDone;
   }
@@ -208,7 +208,7 @@ Result RunSlurm(const BatchFlags& flags) {
   if (is_new) {
     HEDDLE_RETURN_IF_ERROR(MakeBatch(batch, files));
     existing = ReadBatch(batch.folder);
-    if (!existing.ok()) return existing.status();
+    HEDDLE_RETURN_IF_ERROR(existing);
   }
   const BatchLock lock(*existing);
   if (std::error_code none; fs::exists(CancelledMark(*existing), none)) {
@@ -233,7 +233,7 @@ Result RunSlurm(const BatchFlags& flags) {
   if (absl::IsInternal(s)) {
     return absl::InternalError(absl::StrCat(s.message(), "; the same command tries again"));
   }
-  if (!s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(s);
   HEDDLE_RETURN_IF_ERROR(GoOn(*existing));
   std::cout << existing->folder << "\n";
   return kDone;

@@ -207,7 +207,7 @@ Result FollowJob(client::Client& client, const std::string& id, bool json, doubl
     }
     return absl::DeadlineExceededError(still);
   }
-  if (!watched.ok()) return watched;
+  HEDDLE_RETURN_IF_ERROR(watched);
 
   const v1::Job& ended = follower.job();
   const std::string l2 = ended.spec().l2() == v1::L2_POLICY_WARM ? "warm" : "cold";

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 
 namespace heddle::cli {
 namespace {
@@ -219,17 +220,16 @@ absl::StatusOr<KubeApi::Answer> KubeApi::Perform(const char* method, const std::
 
 absl::StatusOr<Json> KubeApi::Call(const char* method, const std::string& path, const Json& body) {
   std::string text;
-  auto answer = Perform(method, path, body.is_null() ? "" : body.dump(), kCallLimit,
-                        [&](long, const char* bytes, size_t count) {
-                          text.append(bytes, count);
-                          return text.size() <= kMaxAnswer;
-                        });
-  if (!answer.ok()) return answer.status();
-  if (!answer->error.empty()) {
+  HEDDLE_ASSIGN_OR_RETURN(answer, Perform(method, path, body.is_null() ? "" : body.dump(),
+                                          kCallLimit, [&](long, const char* bytes, size_t count) {
+                                            text.append(bytes, count);
+                                            return text.size() <= kMaxAnswer;
+                                          }));
+  if (!answer.error.empty()) {
     return absl::UnavailableError(
-        absl::StrCat("Kubernetes does not answer (", flags_.url, "): ", answer->error));
+        absl::StrCat("Kubernetes does not answer (", flags_.url, "): ", answer.error));
   }
-  if (!IsSuccess(answer->code)) return StatusOf(answer->code, text);
+  if (!IsSuccess(answer.code)) return StatusOf(answer.code, text);
   Json object = Json::parse(text, nullptr, false);
   if (object.is_object()) return object;
   return absl::UnavailableError(absl::StrCat(flags_.url, " answers, but not as Kubernetes does"));
@@ -264,8 +264,8 @@ absl::Status KubeApi::Watch(const std::string& path,
                           if (IsSuccess(code)) take_lines();
                           return status.ok() && text.size() <= kMaxAnswer;
                         });
-  if (!answer.ok()) return answer.status();
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(answer);
+  HEDDLE_RETURN_IF_ERROR(status);
   if (IsSuccess(answer->code)) return absl::OkStatus();
   if (answer->code != 0) return StatusOf(answer->code, text);
   return absl::UnavailableError(

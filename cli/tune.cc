@@ -191,7 +191,7 @@ absl::StatusOr<Tuned> TuneOne(const TuneFlags& flags, const Workload& program,
   if (absl::IsResourceExhausted(report.status()) && (*measurer)->AwaitDevice() == report.status()) {
     return FaultOfTheShape(report.status());
   }
-  if (!report.ok()) return report.status();
+  HEDDLE_RETURN_IF_ERROR(report);
   return Tuned{program, *std::move(report), tuner::RooflineOf(*program, device.target, l2),
                neighbours, has_model};
 }
@@ -466,7 +466,7 @@ Result RunTune(const TuneFlags& flags) {
   // One workload that failed is an error and no result; of several, the others' results stay.
   if (!ended.ok() && jobs.size() == 1) return ended;
   if (flags.json) PrintJson(flags.workloads.empty() && !all.empty() ? all[0] : all);
-  if (!ended.ok()) return ended;
+  HEDDLE_RETURN_IF_ERROR(ended);
   return Interrupted() ? kInterrupted : exit_code;
 }
 

@@ -164,7 +164,7 @@ absl::Status Daemon::Run(const std::function<bool()>& interrupted) {
   give_up_.Set();
   heart.join();
   LogEvent(Severity::kInfo, "ended", {{"completely", ended}});
-  if (!refused_.ok()) return refused_;
+  HEDDLE_RETURN_IF_ERROR(refused_);
   return ended ? absl::OkStatus() : absl::DeadlineExceededError("a device did not end what it ran");
 }
 

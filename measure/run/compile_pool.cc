@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/status.h"
 #include "measure/run/confine.h"
 #include "measure/run/messages.h"
 #include "proto/worker.pb.h"
@@ -261,10 +262,10 @@ absl::StatusOr<CompiledKernel> CompilePool::FindOrCompile(Call& call, const std:
   if (absl::IsUnavailable(reply.status()) && !CannotStart(reply.status())) {
     reply = CompileInAny(call);
   }
-  if (!reply.ok()) return reply.status();
+  HEDDLE_RETURN_IF_ERROR(reply);
   absl::Status status = FromProto(reply->status());
   if (absl::IsUnavailable(status)) return absl::FailedPreconditionError(status.message());
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(status);
   if (!key.empty()) cache_.Add(key, *reply);
   return CompiledKernel{reply->binary(), FromProto(reply->resources()), /*cached=*/false};
 }

@@ -250,7 +250,7 @@ absl::StatusOr<int64_t> Remove(tuner::Records& records, const v1::RetractRequest
     default:
       status = remove("imported = 1");
   }
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(status);
   return db.QueryInt("SELECT changes()");
 }
 

@@ -119,7 +119,7 @@ absl::Status RevokeToken(tuner::Records& records, int64_t id, absl::Time now) {
       return absl::NotFoundError(
           absl::StrCat("there is no token ", id, "; `heddle token list` shows them"));
     }
-    if (!found.ok()) return found.status();
+    HEDDLE_RETURN_IF_ERROR(found);
     return records.database().Run("UPDATE token SET revoked_us = ? WHERE id = ? AND revoked_us = 0",
                                   absl::ToUnixMicros(now), id);
   });

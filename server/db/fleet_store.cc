@@ -63,7 +63,7 @@ absl::StatusOr<std::optional<int64_t>> RevokedOwner(Records& records, const std:
       "WHERE h.host = ? AND (t.revoked_us > 0 OR (t.expires_us > 0 AND t.expires_us <= ?))",
       host, absl::ToUnixMicros(now));
   if (absl::IsNotFound(revoked.status())) return std::optional<int64_t>();
-  if (!revoked.ok()) return revoked.status();
+  HEDDLE_RETURN_IF_ERROR(revoked);
   return std::optional<int64_t>(*revoked);
 }
 

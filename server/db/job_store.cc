@@ -351,7 +351,7 @@ absl::StatusOr<std::vector<v1::Job>> LoadJobs(Records& records, const std::strin
     ++rows;
     jobs.push_back(std::move(job));
   }
-  if (!more.ok()) return more.status();
+  HEDDLE_RETURN_IF_ERROR(more);
   if (rows < count) before = 0;
   return jobs;
 }
@@ -433,7 +433,7 @@ absl::StatusOr<int64_t> SetState(Records& records, int64_t job, v1::Job::State s
   Database& db = records.database();
   auto old = db.QueryInt("SELECT state FROM job WHERE id = ? AND end_us = 0", job);
   if (absl::IsNotFound(old.status())) return 0;
-  if (!old.ok()) return old.status();
+  HEDDLE_RETURN_IF_ERROR(old);
   if (*old == int{state}) return 0;
   const int64_t end = IsTerminal(state) ? Micros(now) : 0;
   // However it waits, for what it does so stays (SetObstacle).

@@ -295,7 +295,7 @@ class SqliteRecords final : public Records {
         if (!more) break;
         continue;
       }
-      if (!rows.ok()) return rows.status();
+      HEDDLE_RETURN_IF_ERROR(rows);
       if (!out) {
         return absl::ResourceExhaustedError(
             "the export cannot be written; free space where it goes and export again");
@@ -410,7 +410,7 @@ class SqliteRecords final : public Records {
                            absl::FunctionRef<absl::Status(int64_t, int64_t)> body) {
     absl::StatusOr<int64_t> workload = keys_.FindWorkload(row);
     if (absl::IsNotFound(workload.status())) return absl::OkStatus();
-    if (!workload.ok()) return workload.status();
+    HEDDLE_RETURN_IF_ERROR(workload);
     HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench));
     for (int64_t id : benches) {
       HEDDLE_RETURN_IF_ERROR(body(*workload, id));

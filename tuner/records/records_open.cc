@@ -34,7 +34,7 @@ absl::StatusOr<std::string> QuickCheck(Database& database) {
   Cursor rows = database.Query("PRAGMA quick_check(1)");
   absl::StatusOr<bool> row = rows.Next();
   if (absl::IsDataLoss(row.status())) return std::string(row.status().message());
-  if (!row.ok()) return row.status();
+  HEDDLE_RETURN_IF_ERROR(row);
   const std::string answer = rows.Text(0);
   return answer == "ok" ? "" : answer;
 }
@@ -51,7 +51,7 @@ absl::Status PrepareForWriting(Database& database, bool is_newest) {
       if (!absl::IsUnavailable(status)) break;
       absl::SleepFor(absl::Milliseconds(5));
     }
-    if (!status.ok()) return status;
+    HEDDLE_RETURN_IF_ERROR(status);
   }
   // Before foreign keys are looked at: a migration may make a table anew that others refer to.
   if (!is_newest) HEDDLE_RETURN_IF_ERROR(Migrate(database, Migrations()));
@@ -75,7 +75,7 @@ absl::StatusOr<OpenedRecords> OpenRecords(const std::string& path) {
         "found. Restore a backup, or try `sqlite3 ",
         path, " .recover | sqlite3 new.db`"));
   }
-  if (!version.ok()) return version.status();
+  HEDDLE_RETURN_IF_ERROR(version);
 
   std::string damage;
   if (left_open) {

@@ -12,7 +12,7 @@
 #include "cli/interrupt.h"
 #include "cli/remote.h"
 #include "cli/tuned.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "proto/values.h"
 #include "search_space/notation/notation.h"
 

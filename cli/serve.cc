@@ -28,7 +28,7 @@
 #include "cli/local_daemon.h"
 #include "cli/slurm_engine.h"
 #include "server/api/server.h"
-#include "server/db/auth.h"
+#include "server/db/trust/auth.h"
 
 namespace heddle::cli {
 namespace {

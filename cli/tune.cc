@@ -22,7 +22,7 @@
 #include "cli/tuned.h"
 #include "measure/judge/memory.h"
 #include "measure/run/detect.h"
-#include "measure/run/kept_processes.h"
+#include "measure/run/processes/kept_processes.h"
 #include "measure/run/start_measurer.h"
 #include "tuner/search/default_point.h"
 #include "tuner/search/proposers/evolution.h"

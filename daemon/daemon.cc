@@ -14,9 +14,9 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "measure/codegen/codegen.h"
-#include "measure/run/confine.h"
 #include "measure/run/detect.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/confine.h"
+#include "measure/run/processes/messages.h"
 #include "proto/values.h"
 
 namespace heddle::measure {

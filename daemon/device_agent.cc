@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "client/backoff.h"
 #include "client/connection.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "measure/run/start_measurer.h"
 #include "proto/values.h"
 #include "search_space/notation/notation.h"

@@ -33,7 +33,7 @@
 #include "heddle/v1/records.grpc.pb.h"
 #include "heddle/v1/tuning.grpc.pb.h"
 #include "measure/codegen/codegen.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "proto/values.h"
 #include "search_space/ir/target.h"
 #include "search_space/notation/notation.h"

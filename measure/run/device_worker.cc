@@ -12,8 +12,8 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "measure/run/confine.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/confine.h"
+#include "measure/run/processes/messages.h"
 
 namespace heddle::measure {
 namespace {

@@ -23,9 +23,9 @@
 #include "measure/judge/validate.h"
 #include "measure/run/build.h"
 #include "measure/run/device_worker.h"
-#include "measure/run/kept_processes.h"
-#include "measure/run/messages.h"
-#include "measure/run/processes.h"
+#include "measure/run/processes/kept_processes.h"
+#include "measure/run/processes/messages.h"
+#include "measure/run/processes/processes.h"
 #include "proto/worker.pb.h"
 
 namespace heddle::measure {

@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 
 namespace heddle::server {
 namespace {

@@ -1,5 +1,5 @@
 // Conversions between stored records and the API's messages. Those of devices and results are
-// measure/run/messages.h.
+// measure/run/processes/messages.h.
 #ifndef HEDDLE_SERVER_DB_CONVERT_H_
 #define HEDDLE_SERVER_DB_CONVERT_H_
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "base/sqlite.h"
 #include "base/status.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "nlohmann/json.hpp"
 #include "server/db/convert.h"
 #include "server/db/errors.h"

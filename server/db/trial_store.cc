@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/sqlite.h"
 #include "base/status.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
 #include "tuner/records/records_fields.h"

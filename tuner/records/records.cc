@@ -18,13 +18,13 @@
 #include "base/sqlite.h"
 #include "base/status.h"
 #include "measure/judge/timing.h"
+#include "tuner/records/database/records_file.h"
+#include "tuner/records/database/records_open.h"
+#include "tuner/records/database/records_schema.h"
 #include "tuner/records/plausible.h"
 #include "tuner/records/records_fields.h"
-#include "tuner/records/records_file.h"
 #include "tuner/records/records_keys.h"
 #include "tuner/records/records_lessons.h"
-#include "tuner/records/records_open.h"
-#include "tuner/records/records_schema.h"
 #include "tuner/records/records_sql.h"
 
 namespace heddle::tuner {

@@ -8,7 +8,7 @@
 #include "absl/strings/strip.h"
 #include "base/log.h"
 #include "measure/codegen/codegen.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"

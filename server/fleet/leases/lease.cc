@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "measure/judge/criteria.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
 

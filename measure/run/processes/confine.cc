@@ -1,4 +1,4 @@
-#include "measure/run/confine.h"
+#include "measure/run/processes/confine.h"
 
 #include <stdlib.h>
 

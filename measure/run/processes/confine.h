@@ -2,8 +2,8 @@
 // a processor are machine code of the worker itself, and source that a server has sent. They need
 // devices, libraries and a driver's cache, and nothing of the user whose processes they are: no
 // token, no database, no network. The mechanism is base/process/sandbox.h.
-#ifndef HEDDLE_MEASURE_RUN_CONFINE_H_
-#define HEDDLE_MEASURE_RUN_CONFINE_H_
+#ifndef HEDDLE_MEASURE_RUN_PROCESSES_CONFINE_H_
+#define HEDDLE_MEASURE_RUN_PROCESSES_CONFINE_H_
 
 #include <string>
 #include <vector>
@@ -39,4 +39,4 @@ Confinement FindConfinement();
 
 }  // namespace heddle::measure
 
-#endif  // HEDDLE_MEASURE_RUN_CONFINE_H_
+#endif  // HEDDLE_MEASURE_RUN_PROCESSES_CONFINE_H_

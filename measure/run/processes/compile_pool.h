@@ -1,7 +1,7 @@
 // Compiler processes and the cache of what they made. One kernel at a time in each process or its
 // child, so that a compiler that hangs or aborts costs the kernel it was given and no other.
-#ifndef HEDDLE_MEASURE_RUN_COMPILE_POOL_H_
-#define HEDDLE_MEASURE_RUN_COMPILE_POOL_H_
+#ifndef HEDDLE_MEASURE_RUN_PROCESSES_COMPILE_POOL_H_
+#define HEDDLE_MEASURE_RUN_PROCESSES_COMPILE_POOL_H_
 
 #include <atomic>
 #include <condition_variable>
@@ -131,4 +131,4 @@ class CompilePool {
 
 }  // namespace heddle::measure
 
-#endif  // HEDDLE_MEASURE_RUN_COMPILE_POOL_H_
+#endif  // HEDDLE_MEASURE_RUN_PROCESSES_COMPILE_POOL_H_

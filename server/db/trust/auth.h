@@ -1,7 +1,7 @@
 // Who may call what. Tokens are random; the database holds their SHA-256 only, which for 256 random
 // bits needs no salt.
-#ifndef HEDDLE_SERVER_DB_AUTH_H_
-#define HEDDLE_SERVER_DB_AUTH_H_
+#ifndef HEDDLE_SERVER_DB_TRUST_AUTH_H_
+#define HEDDLE_SERVER_DB_TRUST_AUTH_H_
 
 #include <optional>
 #include <string>
@@ -62,4 +62,4 @@ bool IsTenant(const std::string& name);
 
 }  // namespace heddle::server
 
-#endif  // HEDDLE_SERVER_DB_AUTH_H_
+#endif  // HEDDLE_SERVER_DB_TRUST_AUTH_H_

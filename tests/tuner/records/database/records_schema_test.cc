@@ -1,5 +1,5 @@
 // What a migration that the next version brings may meet.
-#include "tuner/records/records_schema.h"
+#include "tuner/records/database/records_schema.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

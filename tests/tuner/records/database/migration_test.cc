@@ -14,7 +14,7 @@
 #include "absl/time/clock.h"
 #include "tests/support.h"
 #include "tests/tuner/records_support.h"
-#include "tuner/records/records_schema.h"
+#include "tuner/records/database/records_schema.h"
 
 namespace heddle::tuner {
 namespace {

@@ -1,4 +1,4 @@
-#include "measure/run/processes.h"
+#include "measure/run/processes/processes.h"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 // Whose word a final is, and who agrees: what is served as validated (docs/service.md).
-#ifndef HEDDLE_SERVER_DB_CONFIRMATIONS_H_
-#define HEDDLE_SERVER_DB_CONFIRMATIONS_H_
+#ifndef HEDDLE_SERVER_DB_TRUST_CONFIRMATIONS_H_
+#define HEDDLE_SERVER_DB_TRUST_CONFIRMATIONS_H_
 
 #include <cstdint>
 #include <functional>
@@ -56,4 +56,4 @@ absl::StatusOr<std::optional<Served>> FindServed(
 
 }  // namespace heddle::server
 
-#endif  // HEDDLE_SERVER_DB_CONFIRMATIONS_H_
+#endif  // HEDDLE_SERVER_DB_TRUST_CONFIRMATIONS_H_

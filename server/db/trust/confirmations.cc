@@ -1,4 +1,4 @@
-#include "server/db/confirmations.h"
+#include "server/db/trust/confirmations.h"
 
 #include <algorithm>
 #include <cmath>

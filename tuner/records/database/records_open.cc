@@ -1,4 +1,4 @@
-#include "tuner/records/records_open.h"
+#include "tuner/records/database/records_open.h"
 
 #include <sqlite3.h>
 #include <sys/stat.h>
@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
-#include "tuner/records/records_file.h"
-#include "tuner/records/records_schema.h"
+#include "tuner/records/database/records_file.h"
+#include "tuner/records/database/records_schema.h"
 
 namespace heddle::tuner {
 namespace {

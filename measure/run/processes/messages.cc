@@ -1,4 +1,4 @@
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"

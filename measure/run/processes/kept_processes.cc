@@ -1,8 +1,8 @@
-#include "measure/run/kept_processes.h"
+#include "measure/run/processes/kept_processes.h"
 
 #include <utility>
 
-#include "measure/run/processes.h"
+#include "measure/run/processes/processes.h"
 
 namespace heddle::measure {
 

@@ -1,7 +1,7 @@
 // Hosts whose finals others contradict: what an administrator looks at before he retracts
 // (docs/service.md).
-#ifndef HEDDLE_SERVER_DB_OUTLIERS_H_
-#define HEDDLE_SERVER_DB_OUTLIERS_H_
+#ifndef HEDDLE_SERVER_DB_TRUST_OUTLIERS_H_
+#define HEDDLE_SERVER_DB_TRUST_OUTLIERS_H_
 
 #include <cstdint>
 #include <string>
@@ -32,4 +32,4 @@ absl::StatusOr<std::vector<Outlier>> FindOutliers(tuner::Records& records);
 
 }  // namespace heddle::server
 
-#endif  // HEDDLE_SERVER_DB_OUTLIERS_H_
+#endif  // HEDDLE_SERVER_DB_TRUST_OUTLIERS_H_

@@ -1,6 +1,6 @@
 // Opening: what may be opened, in which state it was left, and what can be done with it.
-#ifndef HEDDLE_TUNER_RECORDS_RECORDS_OPEN_H_
-#define HEDDLE_TUNER_RECORDS_RECORDS_OPEN_H_
+#ifndef HEDDLE_TUNER_RECORDS_DATABASE_RECORDS_OPEN_H_
+#define HEDDLE_TUNER_RECORDS_DATABASE_RECORDS_OPEN_H_
 
 #include <string>
 
@@ -20,4 +20,4 @@ absl::StatusOr<OpenedRecords> OpenRecords(const std::string& path);
 
 }  // namespace heddle::tuner
 
-#endif  // HEDDLE_TUNER_RECORDS_RECORDS_OPEN_H_
+#endif  // HEDDLE_TUNER_RECORDS_DATABASE_RECORDS_OPEN_H_

@@ -1,6 +1,6 @@
 // Processes between two measurers.
-#ifndef HEDDLE_MEASURE_RUN_KEPT_PROCESSES_H_
-#define HEDDLE_MEASURE_RUN_KEPT_PROCESSES_H_
+#ifndef HEDDLE_MEASURE_RUN_PROCESSES_KEPT_PROCESSES_H_
+#define HEDDLE_MEASURE_RUN_PROCESSES_KEPT_PROCESSES_H_
 
 #include <memory>
 #include <string>
@@ -26,4 +26,4 @@ class KeptProcesses {
 
 }  // namespace heddle::measure
 
-#endif  // HEDDLE_MEASURE_RUN_KEPT_PROCESSES_H_
+#endif  // HEDDLE_MEASURE_RUN_PROCESSES_KEPT_PROCESSES_H_

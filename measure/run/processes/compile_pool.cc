@@ -1,4 +1,4 @@
-#include "measure/run/compile_pool.h"
+#include "measure/run/processes/compile_pool.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/status.h"
-#include "measure/run/confine.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/confine.h"
+#include "measure/run/processes/messages.h"
 #include "proto/worker.pb.h"
 
 namespace heddle::measure {

@@ -1,4 +1,4 @@
-#include "tuner/records/records_file.h"
+#include "tuner/records/database/records_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

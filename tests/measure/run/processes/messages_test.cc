@@ -1,5 +1,5 @@
 // What is known of a trial goes through messages whole: each field of the one list.
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 
 #include <gtest/gtest.h>
 

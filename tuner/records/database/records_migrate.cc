@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "tuner/records/records_schema.h"
+#include "tuner/records/database/records_schema.h"
 
 namespace heddle::tuner {
 namespace {

@@ -1,6 +1,6 @@
 // Conversions between the measuring types and the messages of proto/.
-#ifndef HEDDLE_MEASURE_RUN_MESSAGES_H_
-#define HEDDLE_MEASURE_RUN_MESSAGES_H_
+#ifndef HEDDLE_MEASURE_RUN_PROCESSES_MESSAGES_H_
+#define HEDDLE_MEASURE_RUN_PROCESSES_MESSAGES_H_
 
 #include <optional>
 #include <vector>
@@ -48,4 +48,4 @@ std::vector<KernelBinary> KernelsOf(const worker::Program& message);
 
 }  // namespace heddle::measure
 
-#endif  // HEDDLE_MEASURE_RUN_MESSAGES_H_
+#endif  // HEDDLE_MEASURE_RUN_PROCESSES_MESSAGES_H_

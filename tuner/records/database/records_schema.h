@@ -1,6 +1,6 @@
 // The schema of the records' database and how older ones become it.
-#ifndef HEDDLE_TUNER_RECORDS_RECORDS_SCHEMA_H_
-#define HEDDLE_TUNER_RECORDS_RECORDS_SCHEMA_H_
+#ifndef HEDDLE_TUNER_RECORDS_DATABASE_RECORDS_SCHEMA_H_
+#define HEDDLE_TUNER_RECORDS_DATABASE_RECORDS_SCHEMA_H_
 
 #include <string>
 #include <vector>
@@ -31,4 +31,4 @@ absl::Status CopyTo(Database& database, const std::string& to);
 
 }  // namespace heddle::tuner
 
-#endif  // HEDDLE_TUNER_RECORDS_RECORDS_SCHEMA_H_
+#endif  // HEDDLE_TUNER_RECORDS_DATABASE_RECORDS_SCHEMA_H_

@@ -1,4 +1,4 @@
-#include "server/db/outliers.h"
+#include "server/db/trust/outliers.h"
 
 #include <algorithm>
 #include <map>
@@ -8,7 +8,7 @@
 
 #include "base/sqlite.h"
 #include "base/status.h"
-#include "server/db/confirmations.h"
+#include "server/db/trust/confirmations.h"
 
 namespace heddle::server {
 namespace {

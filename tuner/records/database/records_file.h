@@ -1,7 +1,7 @@
 // The file that holds the records: where it lies, whether it may lie there, and whether whoever had
 // it open last closed it.
-#ifndef HEDDLE_TUNER_RECORDS_RECORDS_FILE_H_
-#define HEDDLE_TUNER_RECORDS_RECORDS_FILE_H_
+#ifndef HEDDLE_TUNER_RECORDS_DATABASE_RECORDS_FILE_H_
+#define HEDDLE_TUNER_RECORDS_DATABASE_RECORDS_FILE_H_
 
 #include <string>
 
@@ -39,4 +39,4 @@ bool IsRunning(const std::string& process);
 
 }  // namespace heddle::tuner
 
-#endif  // HEDDLE_TUNER_RECORDS_RECORDS_FILE_H_
+#endif  // HEDDLE_TUNER_RECORDS_DATABASE_RECORDS_FILE_H_

@@ -1,4 +1,4 @@
-#include "server/db/auth.h"
+#include "server/db/trust/auth.h"
 
 #include <openssl/rand.h>
 #include <openssl/sha.h>

@@ -1,4 +1,4 @@
-#include "tuner/records/records_schema.h"
+#include "tuner/records/database/records_schema.h"
 
 namespace heddle::tuner {
 namespace {

@@ -1,4 +1,4 @@
-#include "measure/run/compile_pool.h"
+#include "measure/run/processes/compile_pool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,9 +23,9 @@
 #include "absl/time/clock.h"
 #include "base/hash.h"
 #include "measure/device/cuda/nvrtc.h"
-#include "measure/run/confine.h"
 #include "measure/run/detect.h"
 #include "measure/run/measurer.h"
+#include "measure/run/processes/confine.h"
 #include "proto/worker.pb.h"
 #include "search_space/ir/target.h"
 #include "tests/measure/children.h"

@@ -1,6 +1,6 @@
 // The processes of a measurer, and what they use: they outlive it where they are kept for the next.
-#ifndef HEDDLE_MEASURE_RUN_PROCESSES_H_
-#define HEDDLE_MEASURE_RUN_PROCESSES_H_
+#ifndef HEDDLE_MEASURE_RUN_PROCESSES_PROCESSES_H_
+#define HEDDLE_MEASURE_RUN_PROCESSES_PROCESSES_H_
 
 #include <memory>
 #include <optional>
@@ -12,7 +12,7 @@
 #include "measure/device/backend.h"
 #include "measure/device/device_info.h"
 #include "measure/device/device_lock.h"
-#include "measure/run/compile_pool.h"
+#include "measure/run/processes/compile_pool.h"
 
 namespace heddle::measure {
 
@@ -37,4 +37,4 @@ struct Processes {
 
 }  // namespace heddle::measure
 
-#endif  // HEDDLE_MEASURE_RUN_PROCESSES_H_
+#endif  // HEDDLE_MEASURE_RUN_PROCESSES_PROCESSES_H_

@@ -176,7 +176,7 @@ absl::StatusOr<Batch> Executor::FindOrMakeBatch(const v1::Job& job) {
   Batch batch;
   batch.name = FolderName(job);
   batch.created =
-      absl::FormatTime("%Y%m%dT%H%M%SZ", server::FromProto(job.create_time()), absl::UTCTimeZone());
+      absl::FormatTime("%Y%m%dT%H%M%SZ", TimeOf(job.create_time()), absl::UTCTimeZone());
   batch.folder = folder;
   batch.db = server_.store().path();
   {

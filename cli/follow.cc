@@ -19,10 +19,6 @@
 namespace heddle::cli {
 namespace {
 
-absl::Time TimeOf(const google::protobuf::Timestamp& time) {
-  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
-}
-
 tuner::StopReason StopReasonOf(const v1::Job& job) {
   switch (job.stop_reason()) {
     case v1::Job::STOP_REASON_SECONDS:

@@ -5,12 +5,15 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/duration.pb.h>
 #include <google/protobuf/generated_enum_reflection.h>
+#include <google/protobuf/timestamp.pb.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
+
+#include "absl/time/time.h"
 
 namespace heddle {
 
@@ -44,6 +47,10 @@ inline double SecondsOf(const google::protobuf::Duration& duration) {
     return std::numeric_limits<double>::quiet_NaN();
   }
   return static_cast<double>(seconds) + nanos / 1e9;
+}
+
+inline absl::Time TimeOf(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
 }
 
 // The prefix of an enumeration's values, which that of value 0 shows: "STATE_" of

@@ -30,7 +30,6 @@ tuner::Fallback FromProto(v1::QueryBestRequest::Fallback fallback);
 measure::L2Policy FromProto(v1::L2Policy l2);
 
 google::protobuf::Timestamp ToProto(absl::Time time);
-absl::Time FromProto(const google::protobuf::Timestamp& time);
 
 v1::WorkloadKey KeyOf(const search_space::TensorProgram& program);
 v1::Record ToProto(const tuner::StoredTrial& stored);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/sqlite.h"
 #include "base/status.h"
+#include "proto/values.h"
 #include "server/db/convert.h"
 
 namespace heddle::server {
@@ -31,7 +32,7 @@ absl::Status AddDevice(Records& records, const v1::FleetDevice& device, const ch
                    "last_seen_us) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ",
                    known),
       device.name(), ToJson(device.device()), device.hostname(), int{device.state()},
-      device.generator(), absl::ToUnixMicros(FromProto(device.last_seen_time())));
+      device.generator(), absl::ToUnixMicros(TimeOf(device.last_seen_time())));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "measure/run/processes/messages.h"
 #include "nlohmann/json.hpp"
+#include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
 #include "tuner/records/records_fields.h"
@@ -270,7 +271,7 @@ absl::StatusOr<int64_t> InsertJob(Records& records, const std::string& tenant,
                                   const v1::JobSpec& spec, const std::vector<Workload>& workloads,
                                   absl::Time now) {
   Database& db = records.database();
-  const int64_t expires = spec.has_expire_time() ? Micros(FromProto(spec.expire_time())) : 0;
+  const int64_t expires = spec.has_expire_time() ? Micros(TimeOf(spec.expire_time())) : 0;
   HEDDLE_ASSIGN_OR_RETURN(last, db.QueryInt("SELECT coalesce(max(id), 0) FROM job"));
   const int64_t id = NewJobId(last, now);
   HEDDLE_RETURN_IF_ERROR(db.Run(

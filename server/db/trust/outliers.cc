@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/math.h"
 #include "base/sqlite.h"
 #include "base/status.h"
 #include "server/db/trust/confirmations.h"
@@ -30,12 +31,6 @@ bool Differ(const LastWord& a, const LastWord& b) {
   return apart && !Agree(Measured{a.time_us, 0}, Measured{b.time_us, 0});
 }
 
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 void Compare(const Words& words, std::map<std::string, Found>& hosts) {
   if (words.size() < 2) return;
   for (const auto& [host, word] : words) {
@@ -54,7 +49,7 @@ void Compare(const Words& words, std::map<std::string, Found>& hosts) {
     outlier.last = outlier.contradicted == 0 ? word.when : std::max(outlier.last, word.when);
     ++outlier.contradicted;
     found.others.insert(against.begin(), against.end());
-    found.ratios.push_back(word.time_us / Median(std::move(times)));
+    found.ratios.push_back(word.time_us / UpperMedian(std::move(times)));
   }
 }
 
@@ -87,7 +82,7 @@ absl::StatusOr<std::vector<Outlier>> FindOutliers(tuner::Records& records) {
     if (found.outlier.contradicted == 0) continue;
     found.outlier.host = host;
     found.outlier.others = static_cast<int64_t>(found.others.size());
-    found.outlier.ratio = Median(std::move(found.ratios));
+    found.outlier.ratio = UpperMedian(std::move(found.ratios));
     outliers.push_back(std::move(found.outlier));
   }
   std::stable_sort(outliers.begin(), outliers.end(), [](const Outlier& a, const Outlier& b) {

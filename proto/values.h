@@ -1,4 +1,4 @@
-// Values of the API's messages as the program has them.
+// Values of the API's messages as the program has them, and limits that both sides keep.
 #ifndef HEDDLE_PROTO_VALUES_H_
 #define HEDDLE_PROTO_VALUES_H_
 
@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -16,6 +17,11 @@
 #include "absl/time/time.h"
 
 namespace heddle {
+
+// Of an Acquire, a Report or a Release.
+inline constexpr int kMaxCandidates = 32;
+// Of a detail, such as a compiler's log: so many are sent and recorded.
+inline constexpr size_t kDetailBytes = 4096;
 
 // Rounded to nanoseconds; 0 where `seconds` is no number, and at most the 10,000 years of a
 // Duration.

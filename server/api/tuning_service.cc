@@ -8,6 +8,7 @@
 #include "heddle/v1/tuning.grpc.pb.h"
 #include "measure/codegen/codegen.h"
 #include "measure/run/processes/messages.h"
+#include "proto/values.h"
 #include "search_space/notation/notation.h"
 #include "search_space/notation/notation_limits.h"
 #include "server/api/audit.h"

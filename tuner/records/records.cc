@@ -18,6 +18,7 @@
 #include "base/sqlite.h"
 #include "base/status.h"
 #include "measure/judge/timing.h"
+#include "proto/values.h"
 #include "tuner/records/database/records_file.h"
 #include "tuner/records/database/records_open.h"
 #include "tuner/records/database/records_schema.h"
@@ -32,11 +33,10 @@ namespace {
 
 using search_space::TensorProgram;
 
-constexpr size_t kMaxDetail = 4096;  // bytes of evidence kept
-constexpr int kImportBatch = 512;    // lines a transaction
-constexpr int kExportPage = 4096;    // rows a read: a long one would let the log grow
-constexpr int kTies = 16;            // of the fastest, looked at for the winner among them
-constexpr int kAttempts = 2;         // processes that may end with a candidate
+constexpr int kImportBatch = 512;  // lines a transaction
+constexpr int kExportPage = 4096;  // rows a read: a long one would let the log grow
+constexpr int kTies = 16;          // of the fastest, looked at for the winner among them
+constexpr int kAttempts = 2;       // processes that may end with a candidate
 
 WorkloadRow RowOf(const TensorProgram& program) {
   return {program.hash, program.op, nlohmann::json(program.shape).dump(), NameOf(program.dtype),
@@ -51,7 +51,7 @@ TrialRecord Normalise(TrialRecord trial) {
   if (trial.stage == TrialStage::kScreening && !trial.point.empty() && !ShowsWrong(trial.result)) {
     trial.steps.clear();
   }
-  if (trial.result.detail.size() > kMaxDetail) trial.result.detail.resize(kMaxDetail);
+  if (trial.result.detail.size() > kDetailBytes) trial.result.detail.resize(kDetailBytes);
   if (std::isnan(trial.result.max_error)) {
     trial.result.max_error = std::numeric_limits<double>::infinity();
   }

@@ -18,9 +18,6 @@ namespace {
 
 using Program = std::shared_ptr<const search_space::TensorProgram>;
 
-constexpr int64_t kLessons = 6000;  // trials to learn from, of each device model
-constexpr size_t kNeighbours = 6;   // of each workload
-
 // One environment of each bench: all that is looked up by here is what times compare on.
 absl::StatusOr<std::vector<Environment>> Benches(Records& records, measure::L2Policy l2) {
   std::vector<Environment> benches;
@@ -52,7 +49,7 @@ absl::StatusOr<std::set<std::string>> HashesNear(Records& records,
       HEDDLE_ASSIGN_OR_RETURN(known, records.Neighbours(program->op, bench));
       neighbours = std::move(known);
     }
-    const size_t count = std::min(kNeighbours, neighbours.size());
+    const size_t count = std::min(Records::kNeighbours, neighbours.size());
     std::partial_sort(neighbours.begin(), neighbours.begin() + static_cast<std::ptrdiff_t>(count),
                       neighbours.end(), [&](const auto& a, const auto& b) {
                         return Distance(program->shape, a.shape) <
@@ -76,7 +73,7 @@ absl::StatusOr<std::set<int64_t>> Choose(Records& records, absl::Span<const Prog
   std::map<std::string, Program> ops;
   for (const Program& program : workloads) ops.emplace(program->op, program);
   for (const auto& [op, program] : ops) {
-    const int64_t share = kLessons / static_cast<int64_t>(ops.size());
+    const int64_t share = Records::kLessons / static_cast<int64_t>(ops.size());
     HEDDLE_ASSIGN_OR_RETURN(lessons, records.Lessons(environment, *program, share));
     for (const Records::Lesson& lesson : lessons) ids.insert(lesson.trial.id);
   }

@@ -1,8 +1,11 @@
-// Arithmetic of whole numbers that the language lacks.
+// Arithmetic that the language lacks.
 #ifndef HEDDLE_BASE_MATH_H_
 #define HEDDLE_BASE_MATH_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace heddle {
 
@@ -19,6 +22,13 @@ constexpr int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
 
 // 1, 2, 4, ...
 constexpr bool IsPowerOfTwo(int64_t v) { return v > 0 && (v & (v - 1)) == 0; }
+
+// Of values, at least one; the larger of the two in the middle of an even number.
+inline double UpperMedian(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 }  // namespace heddle
 

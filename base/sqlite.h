@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
@@ -41,6 +43,20 @@ class Cursor {
 
   // Executes up to the next row: false when there is none.
   absl::StatusOr<bool> Next();
+  // Calls `visit` at each row from the next one on. It may return an absl::Status: one that is not
+  // OK ends that and is returned.
+  template <typename Visit>
+  absl::Status ForEachRow(const Visit& visit) {
+    for (;;) {
+      HEDDLE_ASSIGN_OR_RETURN(more, Next());
+      if (!more) return absl::OkStatus();
+      if constexpr (std::is_void_v<std::invoke_result_t<const Visit&>>) {
+        visit();
+      } else {
+        HEDDLE_RETURN_IF_ERROR(visit());
+      }
+    }
+  }
 
   // The current row's columns, counted from 0.
   int64_t Int(int column) const;
@@ -90,6 +106,14 @@ class Database {
     HEDDLE_ASSIGN_OR_RETURN(row, cursor.Next());
     if (!row) return absl::NotFoundError("no row");
     return cursor.Int(0);
+  }
+  // The first column of every row.
+  template <typename... Args>
+  absl::StatusOr<std::vector<int64_t>> QueryInts(const std::string& sql, const Args&... args) {
+    std::vector<int64_t> values;
+    Cursor cursor = Query(sql, args...);
+    HEDDLE_RETURN_IF_ERROR(cursor.ForEachRow([&] { values.push_back(cursor.Int(0)); }));
+    return values;
   }
   // Runs several statements separated by semicolons, without parameters.
   absl::Status Script(const std::string& sql);

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tuner/records/database/records_schema.h"
 #include "tuner/records/records.h"
 #include "tuner/records/records_fields.h"
-#include "tuner/records/records_schema.h"
 #include "tuner/records/records_sql.h"
 
 namespace heddle::tuner {

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_split.h"
 #include "base/host.h"
+#include "base/status.h"
 #include "measure/codegen/codegen.h"
 #include "measure/device/cuda/nvrtc.h"
 #include "search_space/notation/notation.h"
@@ -37,37 +38,33 @@ struct Sample {
 absl::Status Draw(const std::string& workload, int points, uint64_t seed,
                   std::vector<Sample>& samples) {
   const std::vector<std::string> words = absl::StrSplit(workload, ' ');
-  auto op = search_space::FindOperator(search_space::BuiltinOperators(), words[0]);
-  if (!op.ok()) return op.status();
-  auto shape = search_space::ParseShape(words.size() > 1 ? words[1] : "");
-  if (!shape.ok()) return shape.status();
-  auto instance = op->Instantiate(*shape, search_space::DType::kFloat32);
-  if (!instance.ok()) return instance.status();
-  const auto program = std::make_shared<const search_space::TensorProgram>(*std::move(instance));
-  auto target = search_space::FindTarget("h100");
-  if (!target.ok()) return target.status();
-  auto space = search_space::SearchSpace::Create(program, *target);
-  if (!space.ok()) return space.status();
+  HEDDLE_ASSIGN_OR_RETURN(op,
+                          search_space::FindOperator(search_space::BuiltinOperators(), words[0]));
+  HEDDLE_ASSIGN_OR_RETURN(shape, search_space::ParseShape(words.size() > 1 ? words[1] : ""));
+  HEDDLE_ASSIGN_OR_RETURN(instance, op.Instantiate(shape, search_space::DType::kFloat32));
+  const auto program = std::make_shared<const search_space::TensorProgram>(std::move(instance));
+  HEDDLE_ASSIGN_OR_RETURN(target, search_space::FindTarget("h100"));
+  HEDDLE_ASSIGN_OR_RETURN(space, search_space::SearchSpace::Create(program, target));
   search_space::Rng rng(seed);
   for (int i = 0; i < points; ++i) {
-    const auto point = space->Sample(rng);
+    const auto point = space.Sample(rng);
     if (!point) continue;
-    const auto lowered = search_space::LowerSteps(program, *space->Steps(*point));
+    const auto lowered = search_space::LowerSteps(program, *space.Steps(*point));
     if (!lowered.ok()) continue;
-    const auto sources = measure::GenerateSource(*lowered, *target, "");
+    const auto sources = measure::GenerateSource(*lowered, target, "");
     for (size_t k = 0; k < sources.size(); ++k) {
       const tuner::KernelProfile profile = tuner::ProfileOf(lowered->kernels[k]);
-      const tuner::RegisterTerms terms = tuner::RegisterTermsOf(profile, *target);
+      const tuner::RegisterTerms terms = tuner::RegisterTermsOf(profile, target);
       samples.push_back({sources[k].source,
                          {{"op", words[0]},
-                          {"point", space->Print(*point)},
+                          {"point", space.Print(*point)},
                           {"kernel", k},
                           {"tiled", terms.tiled},
                           {"least", terms.least},
                           {"most", terms.most},
                           {"share", terms.share},
-                          {"limit", tuner::RegisterLimit(profile, *target)},
-                          {"estimate", tuner::RegisterDemand(profile, *target)}}});
+                          {"limit", tuner::RegisterLimit(profile, target)},
+                          {"estimate", tuner::RegisterDemand(profile, target)}}});
     }
   }
   return absl::OkStatus();

@@ -147,6 +147,39 @@ absl::StatusOr<measure::DeviceInfo> DeviceOfTask(const std::string& named) {
       found.empty() ? "there is none" : absl::StrJoin(found, "; "), ")"));
 }
 
+// Of `heddle tune` for a workload of which `made` trials were made before.
+std::vector<std::string> TuneArguments(const Batch& batch, int64_t index, const std::string& device,
+                                       const std::string& db, int64_t made) {
+  std::vector<std::string> arguments{"tune", "--device", device,     "--db",      db,
+                                     "--l2", batch.l2,   "--search", batch.search};
+  const auto add = [&](const char* flag, const std::string& value) {
+    arguments.insert(arguments.end(), {flag, value});
+  };
+  add("--seed", absl::StrCat(batch.seed));
+  if (batch.dtype.empty()) {
+    add("--canonical", batch.workloads[index]);
+  } else {
+    const std::vector<std::string> workload = absl::StrSplit(batch.workloads[index], ' ');
+    arguments.push_back(workload[0]);
+    add("--dtype", batch.dtype);
+    if (workload.size() > 1) add("--shape", workload[1]);
+  }
+  if (!batch.op_file.empty()) add("--op-file", batch.op_file);
+  add("--trials", absl::StrCat(batch.trials == 0 ? 0 : std::max<int64_t>(1, batch.trials - made)));
+  if (batch.seconds > 0) add("--seconds", absl::StrCat(batch.seconds));
+  if (batch.plateau > 0) add("--plateau", absl::StrCat(batch.plateau));
+  return arguments;
+}
+
+// nullptr where no server is given, or none answers.
+std::unique_ptr<client::Client> ConnectIfGiven(const ServerFlags& server) {
+  if (!server.given()) return nullptr;
+  auto connected = client::Client::Connect(server.Get());
+  if (connected.ok()) return *std::move(connected);
+  Say(absl::StrCat("nothing is sent to the server: ", connected.status().message()));
+  return nullptr;
+}
+
 Result RunTask(const std::string& folder, int64_t index, const std::string& device_flag,
                const ServerFlags& server) {
   HEDDLE_ASSIGN_OR_RETURN(batch, ReadBatch(folder));
@@ -169,15 +202,7 @@ Result RunTask(const std::string& folder, int64_t index, const std::string& devi
 
   const ScratchFolder scratch;
   const std::string db = scratch.path() + "/heddle.db";
-  std::unique_ptr<client::Client> client;
-  if (server.given()) {
-    auto connected = client::Client::Connect(server.Get());
-    if (connected.ok()) {
-      client = *std::move(connected);
-    } else {
-      Say(absl::StrCat("nothing is sent to the server: ", connected.status().message()));
-    }
-  }
+  const std::unique_ptr<client::Client> client = ConnectIfGiven(server);
   HEDDLE_ASSIGN_OR_RETURN(records, OpenWarm(batch, index, device->target.name, client.get(), db));
   HEDDLE_ASSIGN_OR_RETURN(known,
                           records->database().QueryInt("SELECT coalesce(max(id), 0) FROM trial"));
@@ -200,25 +225,7 @@ Result RunTask(const std::string& folder, int64_t index, const std::string& devi
   std::optional<Reporter> reporter;
   if (client != nullptr) reporter.emplace(*client, path);
 
-  std::vector<std::string> arguments{"tune", "--device", device->id, "--db",      db,
-                                     "--l2", batch.l2,   "--search", batch.search};
-  const auto add = [&](const char* flag, const std::string& value) {
-    arguments.insert(arguments.end(), {flag, value});
-  };
-  add("--seed", absl::StrCat(batch.seed));
-  if (batch.dtype.empty()) {
-    add("--canonical", batch.workloads[index]);
-  } else {
-    const std::vector<std::string> workload = absl::StrSplit(batch.workloads[index], ' ');
-    arguments.push_back(workload[0]);
-    add("--dtype", batch.dtype);
-    if (workload.size() > 1) add("--shape", workload[1]);
-  }
-  if (!batch.op_file.empty()) add("--op-file", batch.op_file);
-  add("--trials", absl::StrCat(batch.trials == 0 ? 0 : std::max<int64_t>(1, batch.trials - made)));
-  if (batch.seconds > 0) add("--seconds", absl::StrCat(batch.seconds));
-  if (batch.plateau > 0) add("--plateau", absl::StrCat(batch.plateau));
-  Result result = RunTune(std::move(arguments));
+  Result result = RunTune(TuneArguments(batch, index, device->id, db, made));
   const int code = result.ok() ? *result : ExitCodeOf(result.status());
   HEDDLE_RETURN_IF_ERROR(journal.End(code));
   return result;

@@ -164,38 +164,47 @@ absl::StatusOr<Batch> PlanBatch(const BatchFlags& flags) {
   return batch;
 }
 
+Result CancelBatch(const Batch& batch) {
+  // Before anything ends: what collects is not to submit it again.
+  absl::Status s = WriteFile(CancelledMark(batch), "");
+  HEDDLE_ASSIGN_OR_RETURN(names, ListFolder(batch.folder + "/jobs"));
+  for (const std::string& name : names) {
+    // What collects is to do so.
+    if (s.ok() && !absl::EndsWith(name, ".collect")) s = CancelSlurmJobs(name);
+  }
+  HEDDLE_RETURN_IF_ERROR(s);
+  Say(absl::StrCat("Cancelled: ", batch.folder, "; what was measured is collected."));
+  return kDone;
+}
+
+// What --submit would do; `task` is the script of its arrays.
+void PrintSubmission(const Batch& batch, const std::string& task) {
+  std::vector<std::string> ids;
+  for (const SlurmArray& array : ArraysOf(batch, 0, AllOf(batch), kMaxArray)) {
+    ids.push_back(absl::StrCat("ID", ids.size()));
+    std::cout << "sbatch --parsable --job-name=" << array.name << " " << ShellWords(array.arguments)
+              << "   # " << ids.back() << "\n";
+  }
+  const SlurmArray collector = CollectorOf(batch, 0, absl::StrJoin(ids, ":"));
+  std::cout << "sbatch --parsable --job-name=" << collector.name << " "
+            << ShellWords(collector.arguments) << "\n";
+  for (const std::string& id : ids) std::cout << "scontrol release " << id << "\n";
+  std::cout << "\n# " << batch.folder << "/tune.sbatch\n" << task;
+  Say("Nothing was submitted: --submit does it.");
+}
+
 Result RunSlurm(const BatchFlags& flags) {
   HEDDLE_ASSIGN_OR_RETURN(batch, PlanBatch(flags));
   auto existing = ReadBatch(batch.folder);
   if (!existing.ok() && !absl::IsNotFound(existing.status())) return existing.status();
   if (flags.cancel) {
-    if (!existing.ok()) return existing.status();
-    // Before anything ends: what collects is not to submit it again.
-    absl::Status s = WriteFile(CancelledMark(*existing), "");
-    HEDDLE_ASSIGN_OR_RETURN(names, ListFolder(existing->folder + "/jobs"));
-    for (const std::string& name : names) {
-      // What collects is to do so.
-      if (s.ok() && !absl::EndsWith(name, ".collect")) s = CancelSlurmJobs(name);
-    }
-    if (!s.ok()) return s;
-    Say(absl::StrCat("Cancelled: ", existing->folder, "; what was measured is collected."));
-    return kDone;
+    HEDDLE_RETURN_IF_ERROR(existing);
+    return CancelBatch(*existing);
   }
   HEDDLE_ASSIGN_OR_RETURN(task, flags.slurm.TaskScript());
   HEDDLE_ASSIGN_OR_RETURN(collect, ScriptOf(flags.collect_script, kCollectScript));
   if (!flags.submit) {
-    std::vector<std::string> ids;
-    for (const SlurmArray& array : ArraysOf(batch, 0, AllOf(batch), kMaxArray)) {
-      ids.push_back(absl::StrCat("ID", ids.size()));
-      std::cout << "sbatch --parsable --job-name=" << array.name << " "
-                << ShellWords(array.arguments) << "   # " << ids.back() << "\n";
-    }
-    const SlurmArray collector = CollectorOf(batch, 0, absl::StrJoin(ids, ":"));
-    std::cout << "sbatch --parsable --job-name=" << collector.name << " "
-              << ShellWords(collector.arguments) << "\n";
-    for (const std::string& id : ids) std::cout << "scontrol release " << id << "\n";
-    std::cout << "\n# " << batch.folder << "/tune.sbatch\n" << task;
-    Say("Nothing was submitted: --submit does it.");
+    PrintSubmission(batch, task);
     return kDone;
   }
   std::vector<std::pair<std::string, std::string>> files{{"tune.sbatch", task},
@@ -208,7 +217,7 @@ Result RunSlurm(const BatchFlags& flags) {
   if (is_new) {
     HEDDLE_RETURN_IF_ERROR(MakeBatch(batch, files));
     existing = ReadBatch(batch.folder);
-    if (!existing.ok()) return existing.status();
+    HEDDLE_RETURN_IF_ERROR(existing);
   }
   const BatchLock lock(*existing);
   if (std::error_code none; fs::exists(CancelledMark(*existing), none)) {
@@ -233,7 +242,7 @@ Result RunSlurm(const BatchFlags& flags) {
   if (absl::IsInternal(s)) {
     return absl::InternalError(absl::StrCat(s.message(), "; the same command tries again"));
   }
-  if (!s.ok()) return s;
+  HEDDLE_RETURN_IF_ERROR(s);
   HEDDLE_RETURN_IF_ERROR(GoOn(*existing));
   std::cout << existing->folder << "\n";
   return kDone;

@@ -31,7 +31,7 @@ Result CollectFiles(const std::vector<std::string>& paths, const CollectFile& co
         Say(absl::StrCat("refused: ", file, ": ", report.status().message()));
         continue;
       }
-      if (!report.ok()) return report.status();
+      HEDDLE_RETURN_IF_ERROR(report);
       added += report->trials.added;
       known += report->trials.duplicate;
       refused += report->trials.refused;

@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "measure/run/confine.h"
+#include "measure/run/processes/confine.h"
 
 namespace heddle::cli {
 

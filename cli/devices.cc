@@ -13,9 +13,9 @@
 #include "measure/codegen/codegen.h"
 #include "measure/codegen/dialects.h"
 #include "measure/device/cuda/nvrtc.h"
-#include "measure/run/confine.h"
 #include "measure/run/detect.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/confine.h"
+#include "measure/run/processes/messages.h"
 #include "proto/values.h"
 
 namespace heddle::cli {

@@ -135,7 +135,7 @@ absl::Status Executor::Pass() {
     auto reader = server_.store().Read();
     return server::LoadOpenJobs(*reader);
   }();
-  if (!jobs.ok()) return jobs.status();
+  HEDDLE_RETURN_IF_ERROR(jobs);
   std::set<std::string> open;
   absl::Status last;
   for (const v1::Job& job : *jobs) {
@@ -176,7 +176,7 @@ absl::StatusOr<Batch> Executor::FindOrMakeBatch(const v1::Job& job) {
   Batch batch;
   batch.name = FolderName(job);
   batch.created =
-      absl::FormatTime("%Y%m%dT%H%M%SZ", server::FromProto(job.create_time()), absl::UTCTimeZone());
+      absl::FormatTime("%Y%m%dT%H%M%SZ", TimeOf(job.create_time()), absl::UTCTimeZone());
   batch.folder = folder;
   batch.db = server_.store().path();
   {
@@ -223,7 +223,7 @@ absl::StatusOr<tuner::CollectReport> Executor::CollectFile(const std::string& pa
   }
   // What ends before its end would count as collected.
   if (!opened || in.bad()) return absl::UnavailableError(path + ": cannot be read");
-  if (!file.ok()) return file.status();
+  HEDDLE_RETURN_IF_ERROR(file);
   report.header = file->header();
   report.exit_code = file->exit_code();
   return report;
@@ -246,7 +246,7 @@ absl::StatusOr<std::string> Executor::Collect(const Attempts& attempts, bool all
         collected_[file.path] = bytes;
         continue;
       }
-      if (!report.ok()) return report.status();
+      HEDDLE_RETURN_IF_ERROR(report);
       for (const std::string& line : report->trials.rejected) {
         LogEvent(Severity::kWarning, "collect_refused", {{"file", file.path}, {"error", line}});
       }

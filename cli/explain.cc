@@ -97,7 +97,17 @@ void SayEffects(const char* title, const Effects& effects) {
   std::cout << "\n";
 }
 
-Result RunExplain(const ExplainFlags& flags) {
+// The best schedule beside the default one.
+struct Explanation {
+  Workload program;
+  search_space::Target target;
+  tuner::Roofline roofline;
+  Subject best, normal;  // normal: the default schedule
+  std::string why_not;   // no model says what matters; then there are no effects
+  Effects by_feature, by_hole;
+};
+
+absl::StatusOr<Explanation> Explain(const ExplainFlags& flags) {
   HEDDLE_ASSIGN_OR_RETURN(program, flags.workload.Get());
   HEDDLE_ASSIGN_OR_RETURN(device, flags.device.FindDeviceOrTarget());
   HEDDLE_ASSIGN_OR_RETURN(records, OpenRecords(flags.db));
@@ -112,77 +122,94 @@ Result RunExplain(const ExplainFlags& flags) {
   HEDDLE_ASSIGN_OR_RETURN(default_steps, space.Steps(default_point));
   HEDDLE_ASSIGN_OR_RETURN(of_best, tuner::Analyse(program, chosen.steps, target));
   HEDDLE_ASSIGN_OR_RETURN(of_default, tuner::Analyse(program, default_steps, target));
-  const Subject best{found.trial.point, found.trial.result, std::move(of_best)};
-  Subject normal{space.Print(default_point), {}, std::move(of_default)};
+  Explanation e{program,
+                target,
+                tuner::RooflineOf(*program, target, l2),
+                {found.trial.point, found.trial.result, std::move(of_best)},
+                {space.Print(default_point), {}, std::move(of_default)}};
   HEDDLE_ASSIGN_OR_RETURN(trials, records->Trials(*program, environment));
   for (const tuner::TrialRecord& trial : trials) {
-    if (trial.point == normal.point) normal.result = trial.result;
+    if (trial.point == e.normal.point) e.normal.result = trial.result;
   }
+  if (auto model = LoadModel(*records, environment, e.why_not)) {
+    const tuner::FeatureVector& features = e.best.analysis.features;
+    HEDDLE_ASSIGN_OR_RETURN(apart,
+                            tuner::FeatureEffects(*model, features, e.normal.analysis.features));
+    HEDDLE_ASSIGN_OR_RETURN(lost, tuner::HoleEffects(*model, space, e.best.point, features));
+    e.by_feature = std::move(apart);
+    e.by_hole = std::move(lost);
+  }
+  return e;
+}
 
-  std::string why_not;
-  Effects by_feature, by_hole;
-  const tuner::FeatureVector &features = best.analysis.features,
-                             &default_features = normal.analysis.features;
-  if (auto model = LoadModel(*records, environment, why_not)) {
-    HEDDLE_ASSIGN_OR_RETURN(apart, tuner::FeatureEffects(*model, features, default_features));
-    HEDDLE_ASSIGN_OR_RETURN(lost, tuner::HoleEffects(*model, space, best.point, features));
-    by_feature = std::move(apart);
-    by_hole = std::move(lost);
+Json ToJson(const Explanation& e) {
+  Json features = Json::object();
+  for (size_t i = 0; i < e.best.analysis.features.size(); ++i) {
+    features[tuner::FeatureTable()[i].name] = {e.best.analysis.features[i],
+                                               e.normal.analysis.features[i]};
   }
-  const tuner::Roofline roofline = tuner::RooflineOf(*program, target, l2);
-  const double time = best.result.time_us, before = normal.result.time_us;
-  if (flags.json) {
-    Json features_json = Json::object();
-    for (size_t i = 0; i < features.size(); ++i) {
-      features_json[tuner::FeatureTable()[i].name] = {features[i], default_features[i]};
-    }
-    PrintJson(
-        Json{{"op", program->op},
-             {"shape", ShapeJson(program->shape)},
-             {"device", target.name},
-             {"best_us", time},
-             {"default_us", KnownOrNull(before)},
-             {"roofline", KnownOrNull(roofline.Share(time))},
-             {"point", best.point},
-             {"features", features_json},
-             {"model", {{"features", EffectsJson(by_feature)}, {"holes", EffectsJson(by_hole)}}}});
-    return kDone;
-  }
-  std::cout << absl::StrFormat("%s %s on %s: %s, %s", program->op, ShapeText(*program), target.name,
-                               tuner::FormatTime(time), roofline.Rate(time));
-  if (before > 0)
+  return {{"op", e.program->op},
+          {"shape", ShapeJson(e.program->shape)},
+          {"device", e.target.name},
+          {"best_us", e.best.result.time_us},
+          {"default_us", KnownOrNull(e.normal.result.time_us)},
+          {"roofline", KnownOrNull(e.roofline.Share(e.best.result.time_us))},
+          {"point", e.best.point},
+          {"features", features},
+          {"model", {{"features", EffectsJson(e.by_feature)}, {"holes", EffectsJson(e.by_hole)}}}};
+}
+
+// How fast the best is, against the default and the roofline.
+void SaySpeed(const Explanation& e) {
+  const double time = e.best.result.time_us, before = e.normal.result.time_us;
+  std::cout << absl::StrFormat("%s %s on %s: %s, %s", e.program->op, ShapeText(*e.program),
+                               e.target.name, tuner::FormatTime(time), e.roofline.Rate(time));
+  if (before > 0) {
     std::cout << absl::StrFormat("; %.2fx the default schedule (%s)", before / time,
                                  tuner::FormatTime(before));
+  }
   std::cout << ".\n";
-  if (roofline.Share(time) > 0) {
-    const double peak = search_space::PeakGflops(*program, target);
-    std::cout << absl::StrFormat(
-        "Roofline: %.0f %% of what %s allows (%s).\n", 100 * roofline.Share(time),
-        roofline.compute_us > roofline.memory_us
-            ? absl::StrFormat("the arithmetic of its types, %.0f GFLOP/s,", peak)
-            : "moving inputs and outputs once",
-        tuner::FormatTime(roofline.us()));
-  }
-  SayLimits("Best", best, target);
-  SayLimits("Default", normal, target);
-  std::cout << absl::StrFormat("\n%-26s %14s %14s\n", "", "best", "default");
-  for (const tuner::ComparedFeature& row : tuner::ComparedFeatures()) {
-    if (row.gpu_only && target.processor) continue;
-    std::cout << absl::StrFormat("%-26s %14.5g %14.5g\n", row.what, best[row.feature],
-                                 normal[row.feature]);
-  }
-  if (!why_not.empty()) {
-    std::cout << "\nWhich decisions matter is not known: " << why_not << ".\n";
-    return kDone;
+  if (e.roofline.Share(time) <= 0) return;
+  const double peak = search_space::PeakGflops(*e.program, e.target);
+  std::cout << absl::StrFormat(
+      "Roofline: %.0f %% of what %s allows (%s).\n", 100 * e.roofline.Share(time),
+      e.roofline.compute_us > e.roofline.memory_us
+          ? absl::StrFormat("the arithmetic of its types, %.0f GFLOP/s,", peak)
+          : "moving inputs and outputs once",
+      tuner::FormatTime(e.roofline.us()));
+}
+
+void SayReasons(const Explanation& e) {
+  if (!e.why_not.empty()) {
+    std::cout << "\nWhich decisions matter is not known: " << e.why_not << ".\n";
+    return;
   }
   std::cout << "\nThe cost model's reasons, as log-odds of being the faster one:\n";
   SayEffects("what sets the best apart from the default, by feature (docs/features.md)",
-             by_feature);
-  if (by_hole.empty()) {
+             e.by_feature);
+  if (e.by_hole.empty()) {
     std::cout << "what single holes matter is not known: the point is none of today's space\n";
   } else {
-    SayEffects("what is lost when one hole of the best is set otherwise", by_hole);
+    SayEffects("what is lost when one hole of the best is set otherwise", e.by_hole);
   }
+}
+
+Result RunExplain(const ExplainFlags& flags) {
+  HEDDLE_ASSIGN_OR_RETURN(e, Explain(flags));
+  if (flags.json) {
+    PrintJson(ToJson(e));
+    return kDone;
+  }
+  SaySpeed(e);
+  SayLimits("Best", e.best, e.target);
+  SayLimits("Default", e.normal, e.target);
+  std::cout << absl::StrFormat("\n%-26s %14s %14s\n", "", "best", "default");
+  for (const tuner::ComparedFeature& row : tuner::ComparedFeatures()) {
+    if (row.gpu_only && e.target.processor) continue;
+    std::cout << absl::StrFormat("%-26s %14.5g %14.5g\n", row.what, e.best[row.feature],
+                                 e.normal[row.feature]);
+  }
+  SayReasons(e);
   return kDone;
 }
 

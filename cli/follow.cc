@@ -12,16 +12,12 @@
 #include "cli/interrupt.h"
 #include "cli/remote.h"
 #include "cli/tuned.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "proto/values.h"
 #include "search_space/notation/notation.h"
 
 namespace heddle::cli {
 namespace {
-
-absl::Time TimeOf(const google::protobuf::Timestamp& time) {
-  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
-}
 
 tuner::StopReason StopReasonOf(const v1::Job& job) {
   switch (job.stop_reason()) {
@@ -207,7 +203,7 @@ Result FollowJob(client::Client& client, const std::string& id, bool json, doubl
     }
     return absl::DeadlineExceededError(still);
   }
-  if (!watched.ok()) return watched;
+  HEDDLE_RETURN_IF_ERROR(watched);
 
   const v1::Job& ended = follower.job();
   const std::string l2 = ended.spec().l2() == v1::L2_POLICY_WARM ? "warm" : "cold";

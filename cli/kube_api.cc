@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 
 namespace heddle::cli {
 namespace {
@@ -57,6 +58,34 @@ using TakeBytes = std::function<bool(const char* bytes, size_t count)>;
 
 size_t HandOut(char* bytes, size_t, size_t count, void* take) {
   return (*static_cast<const TakeBytes*>(take))(bytes, count) ? count : 0;
+}
+
+// Of the folder, for a server that must prove who it is; the fields with the token.
+curl_slist* SetCredentials(CURL* easy, const std::string& folder, curl_slist* fields) {
+  // Both are replaced while we run: a token lives for an hour.
+  const std::string authority = folder + "/ca.crt";
+  std::error_code error;
+  if (std::filesystem::exists(authority, error)) {
+    curl_easy_setopt(easy, CURLOPT_CAINFO, authority.c_str());
+  }
+  const auto token = ReadTextFile(folder + "/token", kMaxToken);
+  if (!token.ok()) return fields;
+  return curl_slist_append(
+      fields, absl::StrCat("Authorization: Bearer ", absl::StripAsciiWhitespace(*token)).c_str());
+}
+
+// What is the same for all calls, but for their limit.
+void SetTransport(CURL* easy, absl::Duration limit) {
+  // A watch has its connection alone: in HTTP/2 one that is dead would take other calls with it.
+  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(easy, CURLOPT_USERAGENT, "heddle/" HEDDLE_VERSION);
+  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+  curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 30L);
+  curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 10L);
+  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, static_cast<long>(kConnectSeconds));
+  curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(absl::ToInt64Milliseconds(limit)));
 }
 
 }  // namespace
@@ -153,17 +182,7 @@ absl::StatusOr<KubeApi::Answer> KubeApi::Perform(const char* method, const std::
   CURL* easy = call.get();
   curl_easy_setopt(easy, CURLOPT_URL, (flags_.url + path).c_str());
   if (absl::StartsWith(flags_.url, "https://")) {
-    // Both are replaced while we run: a token lives for an hour.
-    const std::string authority = flags_.credentials + "/ca.crt";
-    std::error_code error;
-    if (std::filesystem::exists(authority, error)) {
-      curl_easy_setopt(easy, CURLOPT_CAINFO, authority.c_str());
-    }
-    if (auto token = ReadTextFile(flags_.credentials + "/token", kMaxToken); token.ok()) {
-      fields = curl_slist_append(
-          fields,
-          absl::StrCat("Authorization: Bearer ", absl::StripAsciiWhitespace(*token)).c_str());
-    }
+    fields = SetCredentials(easy, flags_.credentials, fields);
   }
   const std::unique_ptr<curl_slist, void (*)(curl_slist*)> owned(fields, curl_slist_free_all);
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, fields);
@@ -172,16 +191,7 @@ absl::StatusOr<KubeApi::Answer> KubeApi::Perform(const char* method, const std::
     curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, static_cast<long>(body.size()));
     curl_easy_setopt(easy, CURLOPT_COPYPOSTFIELDS, body.c_str());
   }
-  // A watch has its connection alone: in HTTP/2 one that is dead would take other calls with it.
-  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(easy, CURLOPT_USERAGENT, "heddle/" HEDDLE_VERSION);
-  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-  curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 30L);
-  curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 10L);
-  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, static_cast<long>(kConnectSeconds));
-  curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(absl::ToInt64Milliseconds(limit)));
+  SetTransport(easy, limit);
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, reason);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, HandOut);
   const TakeBytes with_code = [&](const char* bytes, size_t count) {
@@ -219,17 +229,16 @@ absl::StatusOr<KubeApi::Answer> KubeApi::Perform(const char* method, const std::
 
 absl::StatusOr<Json> KubeApi::Call(const char* method, const std::string& path, const Json& body) {
   std::string text;
-  auto answer = Perform(method, path, body.is_null() ? "" : body.dump(), kCallLimit,
-                        [&](long, const char* bytes, size_t count) {
-                          text.append(bytes, count);
-                          return text.size() <= kMaxAnswer;
-                        });
-  if (!answer.ok()) return answer.status();
-  if (!answer->error.empty()) {
+  HEDDLE_ASSIGN_OR_RETURN(answer, Perform(method, path, body.is_null() ? "" : body.dump(),
+                                          kCallLimit, [&](long, const char* bytes, size_t count) {
+                                            text.append(bytes, count);
+                                            return text.size() <= kMaxAnswer;
+                                          }));
+  if (!answer.error.empty()) {
     return absl::UnavailableError(
-        absl::StrCat("Kubernetes does not answer (", flags_.url, "): ", answer->error));
+        absl::StrCat("Kubernetes does not answer (", flags_.url, "): ", answer.error));
   }
-  if (!IsSuccess(answer->code)) return StatusOf(answer->code, text);
+  if (!IsSuccess(answer.code)) return StatusOf(answer.code, text);
   Json object = Json::parse(text, nullptr, false);
   if (object.is_object()) return object;
   return absl::UnavailableError(absl::StrCat(flags_.url, " answers, but not as Kubernetes does"));
@@ -264,8 +273,8 @@ absl::Status KubeApi::Watch(const std::string& path,
                           if (IsSuccess(code)) take_lines();
                           return status.ok() && text.size() <= kMaxAnswer;
                         });
-  if (!answer.ok()) return answer.status();
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(answer);
+  HEDDLE_RETURN_IF_ERROR(status);
   if (IsSuccess(answer->code)) return absl::OkStatus();
   if (answer->code != 0) return StatusOf(answer->code, text);
   return absl::UnavailableError(

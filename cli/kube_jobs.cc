@@ -114,7 +114,7 @@ absl::StatusOr<std::map<std::string, KubeJob>> KubeJobs::By(const std::string& l
   answered_.Wait(kFirstAnswer);
   const absl::MutexLock lock(&mutex_);
   changed_.Set(false);
-  if (!status_.ok()) return status_;
+  HEDDLE_RETURN_IF_ERROR(status_);
   std::map<std::string, KubeJob> jobs;
   for (const auto& [name, entry] : entries_) {
     const auto found = entry.labels.find(label);

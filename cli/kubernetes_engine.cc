@@ -94,7 +94,7 @@ class KubernetesEngine : public ClusterEngine {
     if (absl::IsAlreadyExists(made.status())) {
       // Made by this server before it was killed, or by a call whose answer was lost.
       made = api_.Call("GET", path, nullptr);
-      if (!made.ok()) return made.status();
+      HEDDLE_RETURN_IF_ERROR(made);
       if (TextAt(*made, {"metadata", "labels", kServerLabel}) != server_ ||
           TextAt(*made, {"metadata", "labels", kJobLabel}) != batch.name) {
         return absl::FailedPreconditionError(
@@ -104,7 +104,7 @@ class KubernetesEngine : public ClusterEngine {
         return absl::FailedPreconditionError(absl::StrCat(path, " is being deleted"));
       }
     }
-    if (!made.ok()) return made.status();
+    HEDDLE_RETURN_IF_ERROR(made);
     watched_.Add(*made);
     const std::string uid = ReadKubeJob(*made).uid;
     LogEvent(Severity::kInfo, "submitted",
@@ -125,7 +125,7 @@ class KubernetesEngine : public ClusterEngine {
       all({"deleted in Kubernetes", true});
       return endings;
     }
-    if (!job.ok()) return job.status();
+    HEDDLE_RETURN_IF_ERROR(job);
     if (!ReadKubeJob(*job).ended) {
       return absl::AbortedError(absl::StrCat(PathOf(batch), " goes on, but is not listed"));
     }

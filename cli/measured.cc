@@ -24,7 +24,7 @@ Result RunMeasured(const measure::DaemonOptions& options) {
   });
   // What a device did not end within the limit is left to the system, which kills it with us.
   if (absl::IsDeadlineExceeded(status)) _exit(kDone);
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(status);
   return kDone;
 }
 

@@ -13,7 +13,7 @@
 #include "cli/collect.h"
 #include "cli/command.h"
 #include "cli/schedules.h"
-#include "server/db/outliers.h"
+#include "server/db/trust/outliers.h"
 #include "tuner/records/transfer/trial_set.h"
 
 namespace heddle::cli {

@@ -28,7 +28,7 @@
 #include "cli/local_daemon.h"
 #include "cli/slurm_engine.h"
 #include "server/api/server.h"
-#include "server/db/auth.h"
+#include "server/db/trust/auth.h"
 
 namespace heddle::cli {
 namespace {
@@ -134,7 +134,7 @@ Result RunServe(ServeFlags flags) {
   if (absl::IsFailedPrecondition(server.status())) {
     return WithCode(absl::StatusCode::kInvalidArgument, server.status());
   }
-  if (!server.ok()) return server.status();
+  HEDDLE_RETURN_IF_ERROR(server);
   for (const std::string& address : (*server)->addresses()) {
     Say(absl::StrCat("heddle: serving on ", address));
   }

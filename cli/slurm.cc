@@ -206,7 +206,7 @@ bool IsHeld(const SlurmJob& job) {
 absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
                                    const std::vector<std::string>& arguments, bool must_fit) {
   auto jobs = FindSlurmJobs(name);
-  if (!jobs.ok()) return jobs.status();
+  HEDDLE_RETURN_IF_ERROR(jobs);
   if (jobs->empty()) {
     if (must_fit) HEDDLE_RETURN_IF_ERROR(CheckFits(name, arguments));
     std::vector<std::string> more{"--parsable", "--job-name=" + name};
@@ -224,7 +224,7 @@ absl::StatusOr<int64_t> SubmitOnce(const std::string& name,
       if (jobs.ok() && !jobs->empty()) break;
       absl::SleepFor(absl::Seconds(1));
     } while (SteadyNow() < end);
-    if (!jobs.ok()) return jobs.status();
+    HEDDLE_RETURN_IF_ERROR(jobs);
     if (jobs->empty()) return refused;
   }
   const int64_t first = FirstOf(*jobs);

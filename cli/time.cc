@@ -38,7 +38,7 @@ absl::StatusOr<measure::TrialResult> Measure(measure::Measurer& measurer,
   auto finals =
       measure::MeasureFinalistsUnless(Interrupted, measurer, {candidate}, absl::Seconds(2));
   if (absl::IsCancelled(finals.status())) return interrupted;
-  if (!finals.ok()) return finals.status();
+  HEDDLE_RETURN_IF_ERROR(finals);
   return finals->front();
 }
 
@@ -92,7 +92,7 @@ Result RunTime(TimeFlags flags) {
   if (measurer.status().code() == absl::StatusCode::kResourceExhausted) {
     return WithCode(absl::StatusCode::kInvalidArgument, measurer.status());
   }
-  if (!measurer.ok()) return measurer.status();
+  HEDDLE_RETURN_IF_ERROR(measurer);
   HEDDLE_ASSIGN_OR_RETURN(result, Measure(**measurer, chosen.steps));
   measure::DeviceState state = (*measurer)->device_state();
   tuner::TrialRecord record;

@@ -279,7 +279,7 @@ absl::Status Client::ExportRecords(
     }
     if (!own.ok()) context.get()->TryCancel();
     absl::Status status = impl_->connection.ToStatus(reader->Finish());
-    if (!own.ok()) return own;
+    HEDDLE_RETURN_IF_ERROR(own);
     return absl::IsDeadlineExceeded(status) ? absl::UnavailableError("continued") : status;
   };
   return impl_->Persist(attempt, [&] { return std::exchange(progressed, false); });

@@ -14,9 +14,9 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "measure/codegen/codegen.h"
-#include "measure/run/confine.h"
 #include "measure/run/detect.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/confine.h"
+#include "measure/run/processes/messages.h"
 #include "proto/values.h"
 
 namespace heddle::measure {
@@ -164,7 +164,7 @@ absl::Status Daemon::Run(const std::function<bool()>& interrupted) {
   give_up_.Set();
   heart.join();
   LogEvent(Severity::kInfo, "ended", {{"completely", ended}});
-  if (!refused_.ok()) return refused_;
+  HEDDLE_RETURN_IF_ERROR(refused_);
   return ended ? absl::OkStatus() : absl::DeadlineExceededError("a device did not end what it ran");
 }
 

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "client/backoff.h"
 #include "client/connection.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "measure/run/start_measurer.h"
 #include "proto/values.h"
 #include "search_space/notation/notation.h"
@@ -21,8 +21,6 @@ namespace {
 using v1::ReleaseRequest;
 using v1::WorkerStatus;
 
-// What the protocol allows.
-constexpr int kMaxCandidates = 32;
 constexpr double kAcquireWaitS = 20;
 constexpr absl::Duration kCallLimit = absl::Seconds(20);
 
@@ -34,7 +32,6 @@ constexpr absl::Duration kPoll = absl::Milliseconds(50);
 constexpr absl::Duration kFirstPause = absl::Seconds(1), kLastPause = absl::Seconds(60);
 constexpr size_t kFailures = 5;
 constexpr absl::Duration kFailureWindow = absl::Minutes(10);
-constexpr size_t kMaxDetail = 4096;
 
 std::string KeyOf(const v1::Lease& lease) {
   return absl::StrCat(lease.workload(), "\n", lease.l2(), " ", lease.seed());
@@ -171,7 +168,7 @@ void DeviceAgent::Enter(State state, const std::string& detail) {
     if (state_ == state && detail_ == detail) return;
     if (state_ != state) metrics_.SetState(device_.id, state);
     state_ = state;
-    detail_ = Utf8(detail.substr(0, kMaxDetail));
+    detail_ = Utf8(detail.substr(0, kDetailBytes));
   }
   changed_.notify_all();
   if (state == WorkerStatus::STATE_BUSY || state == WorkerStatus::STATE_IDLE) return;
@@ -463,7 +460,7 @@ v1::CandidateResult DeviceAgent::ResultOf(int64_t candidate, const TrialResult& 
   v1::CandidateResult message;
   message.set_candidate(candidate);
   *message.mutable_result() = ToProto(result);
-  message.mutable_result()->set_detail(Utf8(result.detail.substr(0, kMaxDetail)));
+  message.mutable_result()->set_detail(Utf8(result.detail.substr(0, kDetailBytes)));
   *message.mutable_device_state() = ToProto(measurer_->device_state());
   return message;
 }
@@ -492,7 +489,7 @@ void DeviceAgent::Release(int64_t lease, const std::vector<int64_t>& unstarted,
   request.set_lease(lease);
   *request.mutable_unstarted() = {unstarted.begin(), unstarted.end()};
   request.set_fault(fault);
-  request.set_detail(Utf8(detail.substr(0, kMaxDetail)));
+  request.set_detail(Utf8(detail.substr(0, kDetailBytes)));
   if (fault != ReleaseRequest::FAULT_NONE) {
     LogEvent(
         Severity::kWarning, "released",

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "base/metrics_port.h"
-#include "base/status.h"
 #include "proto/values.h"
 
 namespace heddle::measure {
@@ -39,12 +37,6 @@ DaemonMetrics::DaemonMetrics()
                      .Help("When the server last answered a heartbeat, in seconds since 1970")
                      .Register(*registry_)
                      .Add({})) {}
-
-absl::Status DaemonMetrics::Listen(const std::string& address) {
-  HEDDLE_ASSIGN_OR_RETURN(exposer, ServeMetrics(address, registry_));
-  exposer_ = std::move(exposer);
-  return absl::OkStatus();
-}
 
 void DaemonMetrics::SetState(const std::string& device, WorkerStatus::State state) {
   const bool failed = state == WorkerStatus::STATE_RESTARTING ||

@@ -1,18 +1,27 @@
-// Values of the API's messages as the program has them.
+// Values of the API's messages as the program has them, and limits that both sides keep.
 #ifndef HEDDLE_PROTO_VALUES_H_
 #define HEDDLE_PROTO_VALUES_H_
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/duration.pb.h>
 #include <google/protobuf/generated_enum_reflection.h>
+#include <google/protobuf/timestamp.pb.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
 
+#include "absl/time/time.h"
+
 namespace heddle {
+
+// Of an Acquire, a Report or a Release.
+inline constexpr int kMaxCandidates = 32;
+// Of a detail, such as a compiler's log: so many are sent and recorded.
+inline constexpr size_t kDetailBytes = 4096;
 
 // Rounded to nanoseconds; 0 where `seconds` is no number, and at most the 10,000 years of a
 // Duration.
@@ -44,6 +53,10 @@ inline double SecondsOf(const google::protobuf::Duration& duration) {
     return std::numeric_limits<double>::quiet_NaN();
   }
   return static_cast<double>(seconds) + nanos / 1e9;
+}
+
+inline absl::Time TimeOf(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
 }
 
 // The prefix of an enumeration's values, which that of value 0 shows: "STATE_" of

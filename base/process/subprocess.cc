@@ -377,7 +377,7 @@ std::string Subprocess::LastWords() { return EndOf(Evidence(), kLastWordsBytes);
 
 absl::StatusOr<ExitStatus> Subprocess::End(absl::Duration grace) {
   if (ended_) {
-    if (!wedged_.ok()) return wedged_;
+    HEDDLE_RETURN_IF_ERROR(wedged_);
     return exit_;
   }
   const SteadyTime kill_at = SteadyNow() + grace;

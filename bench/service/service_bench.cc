@@ -28,11 +28,12 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "heddle/v1/fleet.grpc.pb.h"
 #include "heddle/v1/records.grpc.pb.h"
 #include "heddle/v1/tuning.grpc.pb.h"
 #include "measure/codegen/codegen.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "proto/values.h"
 #include "search_space/ir/target.h"
 #include "search_space/notation/notation.h"
@@ -108,8 +109,7 @@ void Fill(const std::string& path, int64_t count) {
           trial.stage = tuner::TrialStage::kFinal;
           trial.steps = absl::StrCat(steps, i);
         }
-        auto id = (*records)->AddTrial(*program, environment, trial);
-        if (!id.ok()) return id.status();
+        HEDDLE_RETURN_IF_ERROR((*records)->AddTrial(*program, environment, trial));
       }
       return absl::OkStatus();
     });

@@ -64,7 +64,7 @@ struct Backend {
   std::string (*node)(const DeviceInfo& device);
   // Candidates run in the process that opens the device, on threads that the driver starts then.
   bool runs_in_process;
-  // Adds what its driver and compiler read and write besides what all do (run/confine.h).
+  // Adds what its driver and compiler read and write besides what all do (run/processes/confine.h).
   void (*allow)(SandboxRules& rules);
   std::vector<std::string> (*compile_options)();  // as a manifest tells them
   const char* source_suffix;                      // of files: ".cu"

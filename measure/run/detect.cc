@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/process/subprocess.h"
 #include "measure/codegen/dialects.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "proto/worker.pb.h"
 
 namespace heddle::measure {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "measure/run/confine.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/confine.h"
+#include "measure/run/processes/messages.h"
 
 namespace heddle::measure {
 namespace {
@@ -133,12 +133,12 @@ absl::Status DeviceWorker::SetUp() {
 }
 
 absl::Status DeviceWorker::EnsureRunning() {
-  if (!gone_.ok()) return gone_;
+  HEDDLE_RETURN_IF_ERROR(gone_);
   absl::Duration pause = kFirstRestartPause;
   for (int attempt = 1; process_ == nullptr; ++attempt) {
     absl::Status status = Restart();
     if (status.ok() || absl::IsCancelled(status)) return status;
-    if (!gone_.ok()) return gone_;
+    HEDDLE_RETURN_IF_ERROR(gone_);
     Log().warn("the worker of {} cannot be started again (attempt {} of {}): {}", setup_.device(),
                attempt, kRestarts, std::string(status.message()));
     // A device that computes wrong is not asked again.

@@ -23,9 +23,9 @@
 #include "measure/judge/validate.h"
 #include "measure/run/build.h"
 #include "measure/run/device_worker.h"
-#include "measure/run/kept_processes.h"
-#include "measure/run/messages.h"
-#include "measure/run/processes.h"
+#include "measure/run/processes/kept_processes.h"
+#include "measure/run/processes/messages.h"
+#include "measure/run/processes/processes.h"
 #include "proto/worker.pb.h"
 
 namespace heddle::measure {
@@ -520,7 +520,7 @@ absl::StatusOr<std::optional<Measured>> Pipeline::Next(absl::Duration timeout) {
   changed_.wait_for(lock, absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24))),
                     [this] { return !done_.empty() || !gone_.ok(); });
   if (done_.empty()) {
-    if (!gone_.ok()) return gone_;
+    HEDDLE_RETURN_IF_ERROR(gone_);
     return std::optional<Measured>();
   }
   Measured measured = std::move(done_.front());
@@ -537,7 +537,7 @@ absl::StatusOr<std::vector<TrialResult>> Pipeline::MeasureFinalists(
       return !gone_.ok() ||
              (started_ && queued_.empty() && compiling_.empty() && ready_.empty() && !measuring_);
     });
-    if (!gone_.ok()) return gone_;
+    HEDDLE_RETURN_IF_ERROR(gone_);
   }
   std::vector<Prepared> prepared(finalists.size());
   std::vector<std::thread> builders;

@@ -27,8 +27,8 @@
 #include "measure/judge/criteria.h"
 #include "measure/judge/timing.h"
 #include "measure/judge/validate.h"
-#include "measure/run/confine.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/confine.h"
+#include "measure/run/processes/messages.h"
 #include "proto/worker.pb.h"
 #include "search_space/notation/notation.h"
 

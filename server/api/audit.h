@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "server/db/auth.h"
+#include "server/db/trust/auth.h"
 #include "server/engine/engine.h"
 
 namespace heddle::server {

@@ -11,6 +11,7 @@
 #include "base/sqlite.h"
 #include "base/status.h"
 #include "heddle/v1/records.grpc.pb.h"
+#include "proto/values.h"
 #include "server/api/audit.h"
 #include "server/api/services.h"
 #include "server/db/convert.h"
@@ -219,7 +220,7 @@ class ImportStream : public grpc::ServerReadReactor<v1::Record> {
 absl::StatusOr<int64_t> Remove(tuner::Records& records, const v1::RetractRequest& request) {
   Database& db = records.database();
   const auto micros = [](bool set, const google::protobuf::Timestamp& time, int64_t otherwise) {
-    return set ? absl::ToUnixMicros(FromProto(time)) : otherwise;
+    return set ? absl::ToUnixMicros(TimeOf(time)) : otherwise;
   };
   const int64_t start = micros(request.has_start_time(), request.start_time(), INT64_MIN);
   const int64_t end = micros(request.has_end_time(), request.end_time(), INT64_MAX);
@@ -250,7 +251,7 @@ absl::StatusOr<int64_t> Remove(tuner::Records& records, const v1::RetractRequest
     default:
       status = remove("imported = 1");
   }
-  if (!status.ok()) return status;
+  HEDDLE_RETURN_IF_ERROR(status);
   return db.QueryInt("SELECT changes()");
 }
 

@@ -11,7 +11,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
+#include "proto/values.h"
 
 namespace heddle::server {
 namespace {
@@ -126,10 +127,6 @@ google::protobuf::Timestamp ToProto(absl::Time time) {
   return message;
 }
 
-absl::Time FromProto(const google::protobuf::Timestamp& time) {
-  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
-}
-
 v1::WorkloadKey KeyOf(const search_space::TensorProgram& program) {
   v1::WorkloadKey key;
   key.set_hash(program.hash);
@@ -176,7 +173,7 @@ tuner::StoredTrial FromProto(const v1::Record& record) {
   trial.result = measure::FromProto(record.result());
   trial.throttled = record.throttled();
   trial.other_processes = record.other_processes();
-  trial.when = FromProto(record.measure_time());
+  trial.when = TimeOf(record.measure_time());
   trial.from.host = record.host();
   trial.from.run = record.run();
   return stored;

@@ -1,5 +1,5 @@
 // Conversions between stored records and the API's messages. Those of devices and results are
-// measure/run/messages.h.
+// measure/run/processes/messages.h.
 #ifndef HEDDLE_SERVER_DB_CONVERT_H_
 #define HEDDLE_SERVER_DB_CONVERT_H_
 
@@ -30,7 +30,6 @@ tuner::Fallback FromProto(v1::QueryBestRequest::Fallback fallback);
 measure::L2Policy FromProto(v1::L2Policy l2);
 
 google::protobuf::Timestamp ToProto(absl::Time time);
-absl::Time FromProto(const google::protobuf::Timestamp& time);
 
 v1::WorkloadKey KeyOf(const search_space::TensorProgram& program);
 v1::Record ToProto(const tuner::StoredTrial& stored);

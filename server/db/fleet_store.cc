@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/sqlite.h"
 #include "base/status.h"
+#include "proto/values.h"
 #include "server/db/convert.h"
 
 namespace heddle::server {
@@ -31,7 +32,7 @@ absl::Status AddDevice(Records& records, const v1::FleetDevice& device, const ch
                    "last_seen_us) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ",
                    known),
       device.name(), ToJson(device.device()), device.hostname(), int{device.state()},
-      device.generator(), absl::ToUnixMicros(FromProto(device.last_seen_time())));
+      device.generator(), absl::ToUnixMicros(TimeOf(device.last_seen_time())));
 }
 
 }  // namespace
@@ -52,9 +53,7 @@ absl::StatusOr<v1::FleetHost> LoadHost(Records& records, const std::string& host
 absl::StatusOr<std::vector<v1::FleetHost>> LoadHosts(Records& records) {
   std::vector<v1::FleetHost> hosts;
   Cursor row = records.database().Query(kHosts);
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) hosts.push_back(HostIn(row));
-  if (!more.ok()) return more.status();
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] { hosts.push_back(HostIn(row)); }));
   return hosts;
 }
 
@@ -65,7 +64,7 @@ absl::StatusOr<std::optional<int64_t>> RevokedOwner(Records& records, const std:
       "WHERE h.host = ? AND (t.revoked_us > 0 OR (t.expires_us > 0 AND t.expires_us <= ?))",
       host, absl::ToUnixMicros(now));
   if (absl::IsNotFound(revoked.status())) return std::optional<int64_t>();
-  if (!revoked.ok()) return revoked.status();
+  HEDDLE_RETURN_IF_ERROR(revoked);
   return std::optional<int64_t>(*revoked);
 }
 
@@ -81,12 +80,8 @@ absl::Status DeletePin(Records& records, const std::string& model) {
 absl::StatusOr<std::vector<v1::Device>> LoadPins(Records& records) {
   std::vector<v1::Device> pins;
   Cursor row = records.database().Query("SELECT device FROM fleet_model ORDER BY name");
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) {
-    v1::Device& device = pins.emplace_back();
-    HEDDLE_RETURN_IF_ERROR(FromJson(row.Text(0), device));
-  }
-  if (!more.ok()) return more.status();
+  HEDDLE_RETURN_IF_ERROR(
+      row.ForEachRow([&] { return FromJson(row.Text(0), pins.emplace_back()); }));
   return pins;
 }
 
@@ -103,9 +98,7 @@ absl::StatusOr<std::vector<DeviceTime>> LoadDeviceTime(Records& records, int64_t
   std::vector<DeviceTime> times;
   Cursor row =
       records.database().Query("SELECT tenant, device_s FROM tenant_use WHERE day = ?", day);
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) times.push_back({row.Text(0), row.Real(1)});
-  if (!more.ok()) return more.status();
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] { times.push_back({row.Text(0), row.Real(1)}); }));
   return times;
 }
 
@@ -127,12 +120,11 @@ absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(Records& records) {
   std::vector<v1::FleetDevice> devices;
   Cursor row = records.database().Query(
       "SELECT id, device, hostname, state, generator, last_seen_us FROM fleet_device ORDER BY id");
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) {
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] {
     v1::FleetDevice device;
     device.set_name(row.Text(0));
     // It will tell again what it is.
-    if (!FromJson(row.Text(1), *device.mutable_device()).ok()) continue;
+    if (!FromJson(row.Text(1), *device.mutable_device()).ok()) return;
     device.set_hostname(row.Text(2));
     device.set_state(static_cast<v1::FleetDevice::State>(row.Int(3)));
     device.set_generator(static_cast<int32_t>(row.Int(4)));
@@ -140,8 +132,7 @@ absl::StatusOr<std::vector<v1::FleetDevice>> LoadDevices(Records& records) {
     device.mutable_worker()->set_device(device.device().id());
     device.mutable_worker()->set_state(v1::WorkerStatus::STATE_GONE);
     devices.push_back(std::move(device));
-  }
-  if (!more.ok()) return more.status();
+  }));
   return devices;
 }
 

@@ -9,8 +9,9 @@
 #include "absl/strings/str_split.h"
 #include "base/sqlite.h"
 #include "base/status.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "nlohmann/json.hpp"
+#include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
 #include "tuner/records/records_fields.h"
@@ -102,8 +103,7 @@ absl::Status AddProgress(Records& records, v1::Job& job) {
         "SELECT hash, text, trials, ok, failed, default_us, best_us, ended FROM job_workload "
         "WHERE job = ? ORDER BY number",
         JobId(job.name()));
-    absl::StatusOr<bool> more;
-    while ((more = row.Next()).ok() && *more) {
+    HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] {
       v1::WorkloadProgress& progress = *job.add_workloads();
       v1::WorkloadKey& key = *progress.mutable_workload();
       ReadHead(row.Text(1), key);
@@ -120,8 +120,7 @@ absl::Status AddProgress(Records& records, v1::Job& job) {
       progress.set_default_us(row.Real(5));
       progress.set_best_us(row.Real(6));
       if (row.Int(7) != 0) ended.push_back({job.workloads_size() - 1, row.Text(0)});
-    }
-    if (!more.ok()) return more.status();
+    }));
   }
   for (const Ended& e : ended) {
     HEDDLE_ASSIGN_OR_RETURN(
@@ -163,8 +162,7 @@ absl::StatusOr<int64_t> CountRun(Records& records, int64_t job, const WorkloadRu
         "CROSS JOIN collected c ON c.attempt = a.id CROSS JOIN trial t ON t.id = c.trial "
         "WHERE a.run = ?",
         run.run);
-    absl::StatusOr<bool> more;
-    while ((more = row.Next()).ok() && *more) {
+    HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] {
       const std::string outcome = row.Text(0);
       const bool is_final = row.Int(1) != 0, is_ok = outcome == NameOf(measure::Outcome::kOk);
       const double time = row.Real(2);
@@ -175,8 +173,7 @@ absl::StatusOr<int64_t> CountRun(Records& records, int64_t job, const WorkloadRu
       if (is_ok && (best_us == 0 || time < best_us)) best_us = time;
       if (is_ok && row.Int(3) != 0) default_us = time;  // trial 1 of every session
       begun_us = std::min(begun_us, row.Int(4));
-    }
-    if (!more.ok()) return more.status();
+    }));
   }
   HEDDLE_RETURN_IF_ERROR(
       db.Run("UPDATE job_workload SET trials = ?, ok = ?, failed = ?, default_us = ?, best_us = ?, "
@@ -274,7 +271,7 @@ absl::StatusOr<int64_t> InsertJob(Records& records, const std::string& tenant,
                                   const v1::JobSpec& spec, const std::vector<Workload>& workloads,
                                   absl::Time now) {
   Database& db = records.database();
-  const int64_t expires = spec.has_expire_time() ? Micros(FromProto(spec.expire_time())) : 0;
+  const int64_t expires = spec.has_expire_time() ? Micros(TimeOf(spec.expire_time())) : 0;
   HEDDLE_ASSIGN_OR_RETURN(last, db.QueryInt("SELECT coalesce(max(id), 0) FROM job"));
   const int64_t id = NewJobId(last, now);
   HEDDLE_RETURN_IF_ERROR(db.Run(
@@ -355,7 +352,7 @@ absl::StatusOr<std::vector<v1::Job>> LoadJobs(Records& records, const std::strin
     ++rows;
     jobs.push_back(std::move(job));
   }
-  if (!more.ok()) return more.status();
+  HEDDLE_RETURN_IF_ERROR(more);
   if (rows < count) before = 0;
   return jobs;
 }
@@ -375,11 +372,7 @@ void LeaveOutTexts(v1::Job& job) {
 absl::StatusOr<std::vector<v1::Job>> LoadOpenJobs(Records& records) {
   std::vector<v1::Job> jobs;
   Cursor row = records.database().Query(absl::StrCat(kJobColumns, "WHERE end_us = 0 ORDER BY id"));
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) {
-    jobs.push_back(ReadJob(row));
-  }
-  if (!more.ok()) return more.status();
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] { jobs.push_back(ReadJob(row)); }));
   return jobs;
 }
 
@@ -393,15 +386,10 @@ absl::Status SetRestarts(Records& records, int64_t job, int64_t restarts) {
 
 absl::StatusOr<int> PruneJobs(Records& records, absl::Time when, int count) {
   Database& db = records.database();
-  std::vector<int64_t> jobs;
-  {
-    Cursor row =
-        db.Query("SELECT id FROM job WHERE end_us > 0 AND end_us < ? ORDER BY end_us LIMIT ?",
-                 Micros(when), count);
-    absl::StatusOr<bool> more;
-    while ((more = row.Next()).ok() && *more) jobs.push_back(row.Int(0));
-    if (!more.ok()) return more.status();
-  }
+  HEDDLE_ASSIGN_OR_RETURN(
+      jobs,
+      db.QueryInts("SELECT id FROM job WHERE end_us > 0 AND end_us < ? ORDER BY end_us LIMIT ?",
+                   Micros(when), count));
   for (int64_t job : jobs) HEDDLE_RETURN_IF_ERROR(ForgetJob(db, job));
   return static_cast<int>(jobs.size());
 }
@@ -431,9 +419,7 @@ absl::Status PruneJobsOf(Records& records, const std::string& tenant, int64_t ke
         "DESC "
         "LIMIT 1) < ? LIMIT ?",
         tenant, int{state}, kLookedAt, Micros(when), kForgotten);
-    absl::StatusOr<bool> more;
-    while ((more = row.Next()).ok() && *more) oldest.push_back(row.Int(0));
-    if (!more.ok()) return more.status();
+    HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] { oldest.push_back(row.Int(0)); }));
   }
   std::sort(oldest.begin(), oldest.end());
   const int64_t most = std::min(kForgotten, ended - kept);
@@ -448,7 +434,7 @@ absl::StatusOr<int64_t> SetState(Records& records, int64_t job, v1::Job::State s
   Database& db = records.database();
   auto old = db.QueryInt("SELECT state FROM job WHERE id = ? AND end_us = 0", job);
   if (absl::IsNotFound(old.status())) return 0;
-  if (!old.ok()) return old.status();
+  HEDDLE_RETURN_IF_ERROR(old);
   if (*old == int{state}) return 0;
   const int64_t end = IsTerminal(state) ? Micros(now) : 0;
   // However it waits, for what it does so stays (SetObstacle).
@@ -476,11 +462,9 @@ absl::StatusOr<std::vector<WorkloadUse>> LoadUse(Records& records, int64_t job) 
       "SELECT text, trials, best_us, search_s, ended FROM job_workload WHERE job = ? ORDER BY "
       "number",
       job);
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) {
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] {
     uses.push_back({row.Text(0), row.Int(1), row.Real(2), row.Real(3), row.Int(4) != 0});
-  }
-  if (!more.ok()) return more.status();
+  }));
   return uses;
 }
 

@@ -17,8 +17,8 @@
 #include "base/files.h"
 #include "base/sqlite.h"
 #include "base/status.h"
-#include "tuner/records/records_file.h"
-#include "tuner/records/records_schema.h"
+#include "tuner/records/database/records_file.h"
+#include "tuner/records/database/records_schema.h"
 
 namespace heddle::server {
 namespace {

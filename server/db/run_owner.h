@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/db/auth.h"
+#include "server/db/trust/auth.h"
 #include "tuner/records/records.h"
 #include "tuner/records/transfer/run_file.h"
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/sqlite.h"
 #include "base/status.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
 #include "tuner/records/records_fields.h"
@@ -96,9 +96,7 @@ absl::StatusOr<std::vector<TrialRow>> LoadOpenTrials(Records& records, int64_t j
       absl::StrCat("SELECT ", kTrialColumns,
                    " FROM job_trial j WHERE j.job = ? AND j.state < 3 ORDER BY j.id"),
       job);
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) trials.push_back(ReadTrialRow(row));
-  if (!more.ok()) return more.status();
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] { trials.push_back(ReadTrialRow(row)); }));
   return trials;
 }
 
@@ -108,9 +106,7 @@ absl::StatusOr<std::set<int64_t>> LoadScreened(Records& records, int64_t job, in
       "SELECT record FROM job_trial WHERE job = ? AND seq > 0 AND workload = ? AND final = 0 "
       "AND record IS NOT NULL",
       job, workload);
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) screened.insert(row.Int(0));
-  if (!more.ok()) return more.status();
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] { screened.insert(row.Int(0)); }));
   return screened;
 }
 
@@ -225,12 +221,10 @@ absl::StatusOr<std::vector<LeasedTrial>> LoadLeasedTrials(Records& records) {
       "SELECT l.lease, l.trial, l.device, j.job, j.workload, j.final, 1, 0 FROM late_trial l "
       "JOIN job_trial j ON j.id = l.trial",
       int{v1::Trial::STATE_LEASED});
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) {
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] {
     trials.push_back({row.Int(0), row.Int(1), row.Text(2), row.Int(3), static_cast<int>(row.Int(4)),
                       row.Int(5) != 0, row.Int(6) != 0, row.Int(7) != 0});
-  }
-  if (!more.ok()) return more.status();
+  }));
   return trials;
 }
 
@@ -243,18 +237,14 @@ absl::StatusOr<std::vector<v1::Trial>> LoadTrials(Records& records, int64_t job,
     Cursor row = records.database().Query(
         SelectTrials("WHERE j.job = ? AND j.seq > ? ORDER BY j.seq LIMIT ?"), job,
         after ? after->seq : 0, count);
-    absl::StatusOr<bool> more;
-    while ((more = row.Next()).ok() && *more) trials.push_back(ReadTrial(row));
-    if (!more.ok()) return more.status();
+    HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] { trials.push_back(ReadTrial(row)); }));
     count -= static_cast<int>(trials.size());
   }
   if (count > 0) {
     Cursor row = records.database().Query(
         SelectTrials("WHERE j.job = ? AND j.seq = 0 AND j.id > ? ORDER BY j.id LIMIT ?"), job,
         done ? 0 : after->id, count);
-    absl::StatusOr<bool> more;
-    while ((more = row.Next()).ok() && *more) trials.push_back(ReadTrial(row));
-    if (!more.ok()) return more.status();
+    HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] { trials.push_back(ReadTrial(row)); }));
   }
   return trials;
 }
@@ -274,8 +264,7 @@ absl::StatusOr<std::vector<v1::JobEvent>> LoadEvents(Records& records, int64_t j
     tuner::VisitTrial(record, [&](const char*, const auto&) { ++columns; });
     return kTrialColumnCount + columns;
   }();
-  absl::StatusOr<bool> more;
-  while ((more = row.Next()).ok() && *more) {
+  HEDDLE_RETURN_IF_ERROR(row.ForEachRow([&] {
     v1::JobEvent event;
     event.set_first_seq(row.Int(kEvent));
     event.set_seq(row.Int(kEvent));
@@ -283,8 +272,7 @@ absl::StatusOr<std::vector<v1::JobEvent>> LoadEvents(Records& records, int64_t j
     event.set_state(static_cast<v1::Job::State>(row.Int(kEvent + 2)));
     if (row.Int(kEvent + 3) != 0) *event.mutable_trial() = ReadTrial(row);
     events.push_back(std::move(event));
-  }
-  if (!more.ok()) return more.status();
+  }));
   return events;
 }
 

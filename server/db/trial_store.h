@@ -14,8 +14,8 @@
 #include "absl/time/time.h"
 #include "heddle/v1/tuning.pb.h"
 #include "search_space/ir/tensor_program.h"
-#include "server/db/confirmations.h"
 #include "server/db/job_store.h"
+#include "server/db/trust/confirmations.h"
 #include "tuner/records/records.h"
 
 namespace heddle::server {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/process/subprocess.h"
 #include "base/status.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "server/db/convert.h"

@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<Workload>> ParseSpec(const v1::JobSpec& spec, absl::T
   CheckLabels(spec.labels(), field + ".labels", wrong);
   CheckPriority(spec.priority(), field + ".priority", wrong);
   if (spec.has_expire_time()) {
-    if (!IsTime(spec.expire_time()) || FromProto(spec.expire_time()) <= now) {
+    if (!IsTime(spec.expire_time()) || TimeOf(spec.expire_time()) <= now) {
       wrong.Add(field + ".expire_time", "must be a time to come");
     }
   }

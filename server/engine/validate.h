@@ -22,7 +22,6 @@ inline constexpr size_t kMaxSpecBytes = 1 << 20;
 inline constexpr int64_t kMaxTrials = 1'000'000;
 inline constexpr int kDefaultPage = 50, kMaxPage = 200;
 inline constexpr int kMaxLabels = 64;
-inline constexpr int kMaxCandidates = 32;
 inline constexpr int kMaxDevices = 64;
 inline constexpr double kMaxWaitForJob = 3600;  // seconds of a WaitJob
 

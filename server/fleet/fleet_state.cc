@@ -59,7 +59,7 @@ absl::Status FleetState::Recover(tuner::Records& records) {
     absl::Status s =
         job.has_spec() ? jobs_.Recover(job, records) : absl::InvalidArgumentError(job.error());
     if (absl::IsInvalidArgument(s)) s = jobs_.GiveUp(job, std::string(s.message()), records);
-    if (!s.ok()) return s;
+    HEDDLE_RETURN_IF_ERROR(s);
   }
   HEDDLE_RETURN_IF_ERROR(PruneLateTrials(records, options_.now() - kLateResults));
   return leases_.Recover(records, epoch);

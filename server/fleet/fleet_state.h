@@ -26,7 +26,7 @@
 #include "heddle/v1/fleet.pb.h"
 #include "heddle/v1/tuning.pb.h"
 #include "proto/searcher.pb.h"
-#include "server/db/auth.h"
+#include "server/db/trust/auth.h"
 #include "server/fleet/devices/devices.h"
 #include "server/fleet/devices/hosts.h"
 #include "server/fleet/event/effects.h"

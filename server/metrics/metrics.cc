@@ -1,10 +1,5 @@
 #include "server/metrics/metrics.h"
 
-#include <utility>
-
-#include "base/metrics_port.h"
-#include "base/status.h"
-
 namespace heddle::server {
 namespace {
 
@@ -84,12 +79,6 @@ Metrics::Metrics()
                              .Help("From a job's creation to its start")
                              .Register(*registry_)
                              .Add({}, kWaitBuckets)) {}
-
-absl::Status Metrics::Listen(const std::string& address) {
-  HEDDLE_ASSIGN_OR_RETURN(exposer, ServeMetrics(address, registry_));
-  exposer_ = std::move(exposer);
-  return absl::OkStatus();
-}
 
 void Metrics::CountTrial(const measure::TrialResult& result, const std::string& device_model) {
   {

@@ -3,30 +3,24 @@
 #define HEDDLE_SERVER_METRICS_METRICS_H_
 
 #include <prometheus/counter.h>
-#include <prometheus/exposer.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
-#include <prometheus/registry.h>
 
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "base/metrics_port.h"
 #include "measure/device/outcome.h"
 
 namespace heddle::server {
 
-class Metrics {
+class Metrics : public MetricsPort {
  public:
   Metrics();
-
-  // Serves http://ADDRESS/metrics. Unavailable when the port is taken.
-  absl::Status Listen(const std::string& address);
 
   void CountTrial(const measure::TrialResult& result, const std::string& device_model);
   void CountQuery(const std::string& match, bool stale);
@@ -35,10 +29,7 @@ class Metrics {
   void SetDevices(const std::string& state, double count);
   void SetCallsWaiting(const std::string& pool, double count);
 
-  prometheus::Registry& registry() { return *registry_; }
-
  private:
-  std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   prometheus::Family<prometheus::Counter>&trials_, &phase_seconds_, &queries_;
   prometheus::Family<prometheus::Gauge>&jobs_, &devices_, &calls_waiting_;
   prometheus::Family<prometheus::Histogram>& rpc_seconds_;
@@ -50,7 +41,6 @@ class Metrics {
       ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<std::string, std::string>, prometheus::Histogram*> rpcs_of_
       ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<prometheus::Exposer> exposer_;
 
  public:
   prometheus::Counter &lease_expiries, &quarantined, &commit_failures;

@@ -32,5 +32,11 @@ TEST(MathTest, PowersOfTwo) {
   for (int64_t v : {-2, 0, 3, 6, 1023}) EXPECT_FALSE(IsPowerOfTwo(v)) << v;
 }
 
+TEST(MathTest, TheUpperMedianIsOneOfTheValues) {
+  EXPECT_EQ(UpperMedian({7}), 7);
+  EXPECT_EQ(UpperMedian({3, 1, 2}), 2);
+  EXPECT_EQ(UpperMedian({4, 1, 3, 2}), 3);
+}
+
 }  // namespace
 }  // namespace heddle

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "search_space/notation/notation.h"
 #include "tests/cli/cli_support.h"
+#include "tuner/records/database/records_schema.h"
 #include "tuner/records/records.h"
-#include "tuner/records/records_schema.h"
 
 namespace heddle::tests {
 namespace {

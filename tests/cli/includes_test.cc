@@ -52,8 +52,9 @@ struct LinkGraph {
 };
 
 const std::vector<std::string>& Floors() {
-  static const auto& floors = *new std::vector<std::string>{
-      "base", "search_space", "measure", "tuner", "server", "client", "daemon", "cli"};
+  static const auto& floors =
+      *new std::vector<std::string>{"proto",  "base",   "search_space", "measure", "tuner",
+                                    "server", "client", "daemon",       "cli",     "bench"};
   return floors;
 }
 
@@ -76,7 +77,11 @@ LinkGraph ReadLinkGraph() {
       }
     }
   }
+  // Made by functions of CMake's own.
+  graph.target_of["proto"] = "heddle_proto";
   graph.links["heddle_grpc"] = {"heddle_proto"};
+  graph.target_of["bench"] = "each program of bench";
+  graph.links["each program of bench"] = {"heddle_search"};
   return graph;
 }
 
@@ -133,6 +138,31 @@ TEST(Includes, LeadBackToNoUnit) {
       EXPECT_FALSE(reached[other].contains(unit))
           << unit << " includes " << other << ", from which includes lead back to it";
     }
+  }
+}
+
+// clang-tidy looks into the headers that its configuration names.
+TEST(Includes, AreOfHeadersThatAreLinted) {
+  const std::string configuration = tests::ReadAll(tests::SourceDir() + "/.clang-tidy");
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(configuration, match, std::regex("HeaderFilterRegex: '([^']+)'")));
+  const std::regex linted(match[1].str(), std::regex::extended);
+  std::vector<std::string> folders = Floors();
+  folders.push_back("tests");
+  int seen = 0;
+  for (const std::string& folder : folders) {
+    for (const auto& entry : fs::recursive_directory_iterator(tests::SourceDir() + "/" + folder)) {
+      if (entry.path().extension() != ".h") continue;
+      ++seen;
+      EXPECT_TRUE(std::regex_search(entry.path().string(), linted)) << entry.path();
+    }
+  }
+  EXPECT_GT(seen, 300);
+  // Of others that folders have such names.
+  for (const char* header :
+       {"/build/dev/proto/worker.pb.h", "/build/dev/proto/heddle/v1/tuning.pb.h",
+        "/usr/include/absl/base/config.h"}) {
+    EXPECT_FALSE(std::regex_search(std::string(header), linted)) << header;
   }
 }
 

@@ -24,7 +24,7 @@
 #include "base/process/subprocess.h"
 #include "measure/device/backend.h"
 #include "measure/device/device_lock.h"
-#include "measure/run/confine.h"
+#include "measure/run/processes/confine.h"
 #include "proto/worker.pb.h"
 
 namespace heddle::measure {

@@ -18,7 +18,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "measure/codegen/codegen.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "proto/values.h"
 #include "search_space/ir/target.h"
 #include "server/db/convert.h"

@@ -179,14 +179,30 @@ absl::Status PrepareFolder(const std::filesystem::path& folder) {
   return absl::OkStatus();
 }
 
-Json Manifest(const Artefact& artefact, const measure::BuiltSource& built,
-              const Expectation& expectation, Json kernels) {
-  const TensorProgram& workload = *artefact.program;
-  const search_space::Target& target = artefact.device.target;
-  Json shape = Json::object();
-  for (const auto& [name, value] : workload.shape) shape[name] = value;
+// With the names of its files; `assembly` is "" where there is none.
+Json KernelJson(const measure::KernelSource& kernel, const search_space::Target& target,
+                const std::string& source, const std::string& binary, const std::string& assembly) {
+  Json entry{{"entry", kernel.launch.entry}, {"source", source}, {"binary", binary}};
+  if (!assembly.empty()) entry["ptx"] = assembly;
+  entry["grid"] = {kernel.launch.grid, 1, 1};
+  entry["block"] = {kernel.launch.block, 1, 1};
+  entry["shared_bytes"] = kernel.launch.dynamic_shared_bytes;
+  entry["args"] = kernel.launch.arguments;
+  for (const measure::TensorMap& map : kernel.launch.maps) {
+    entry["args"].push_back({{"tensor_map", map.buffer},
+                             {"element_bytes", map.element_bytes},
+                             {"shape", map.shape},
+                             {"strides", map.strides},
+                             {"box", map.box},
+                             {"swizzle_bytes", map.swizzle_bytes}});
+  }
+  entry["arch"] = target.arch + kernel.arch_suffix;
+  return entry;
+}
+
+Json BuffersJson(const TensorProgram& workload, const search_space::Program& program) {
   Json buffers = Json::array();
-  for (const auto& [buffer, role] : BuffersOf(workload, built.program)) {
+  for (const auto& [buffer, role] : BuffersOf(workload, program)) {
     const bool is_tf32 = buffer->dtype == DType::kTF32;
     buffers.push_back({{"name", buffer->name},
                        {"role", role},
@@ -197,6 +213,36 @@ Json Manifest(const Artefact& artefact, const measure::BuiltSource& built,
     if (is_tf32) buffers.back()["rounds_to"] = search_space::NameOf(buffer->dtype);
     if (buffer->index_extent > 0) buffers.back()["index_extent"] = buffer->index_extent;
   }
+  return buffers;
+}
+
+// What the record says of the artefact, as far as it is still so.
+void AddMeasured(const Artefact& artefact, const std::string& source_hash, Json& manifest) {
+  Verdict verdict = artefact.verdict.value_or(Verdict{});
+  const measure::TrialResult& result = artefact.measured->result;
+  if (result.source_hash != source_hash && std::find(verdict.changed.begin(), verdict.changed.end(),
+                                                     "source") == verdict.changed.end()) {
+    verdict.changed.emplace_back("source");
+    verdict = VerdictOf(std::move(verdict.changed));
+  }
+  manifest["standing"] = NameOf(verdict.standing);
+  manifest["stale_because"] = verdict.changed;
+  if (verdict.standing == Standing::kMeasured) {
+    manifest["time_us"] = result.time_us;
+    manifest["time_ci_us"] = {result.ci_low_us, result.ci_high_us};
+    manifest["max_error"] = result.max_error;
+    manifest["clocks"] = {{"nominal_ghz", artefact.device.target.clock_ghz},
+                          {"throttled", artefact.measured->throttled},
+                          {"other_processes", artefact.measured->other_processes}};
+  }
+}
+
+Json Manifest(const Artefact& artefact, const measure::BuiltSource& built,
+              const Expectation& expectation, Json kernels) {
+  const TensorProgram& workload = *artefact.program;
+  const search_space::Target& target = artefact.device.target;
+  Json shape = Json::object();
+  for (const auto& [name, value] : workload.shape) shape[name] = value;
   Json manifest{
       {"op", workload.op},
       {"shape", shape},
@@ -214,7 +260,7 @@ Json Manifest(const Artefact& artefact, const measure::BuiltSource& built,
       {"heddle", artefact.version},
       {"generator", measure::kGeneratorVersion},
       {"source_hash", built.source_hash},
-      {"buffers", buffers},
+      {"buffers", BuffersJson(workload, built.program)},
       {"kernels", std::move(kernels)},
       {"compile_options", measure::BackendOf(artefact.device).compile_options()},
       {"floating_point", "no fast-math: multiply-adds may contract, sums may be reordered"},
@@ -224,25 +270,7 @@ Json Manifest(const Artefact& artefact, const measure::BuiltSource& built,
         {"input_seed", kInputSeed},
         {"input_low", expectation.low()},
         {"input_scale", expectation.scale()}}}};
-  if (!artefact.measured) return manifest;
-  Verdict verdict = artefact.verdict.value_or(Verdict{});
-  const measure::TrialResult& result = artefact.measured->result;
-  if (result.source_hash != built.source_hash &&
-      std::find(verdict.changed.begin(), verdict.changed.end(), "source") ==
-          verdict.changed.end()) {
-    verdict.changed.emplace_back("source");
-    verdict = VerdictOf(std::move(verdict.changed));
-  }
-  manifest["standing"] = NameOf(verdict.standing);
-  manifest["stale_because"] = verdict.changed;
-  if (verdict.standing == Standing::kMeasured) {
-    manifest["time_us"] = result.time_us;
-    manifest["time_ci_us"] = {result.ci_low_us, result.ci_high_us};
-    manifest["max_error"] = result.max_error;
-    manifest["clocks"] = {{"nominal_ghz", target.clock_ghz},
-                          {"throttled", artefact.measured->throttled},
-                          {"other_processes", artefact.measured->other_processes}};
-  }
+  if (artefact.measured) AddMeasured(artefact, built.source_hash, manifest);
   return manifest;
 }
 
@@ -266,30 +294,18 @@ absl::Status Export(const Artefact& artefact, const std::string& folder_name) {
   for (size_t i = 0; i < built.kernels.size(); ++i) {
     const measure::KernelSource& kernel = built.kernels[i];
     HEDDLE_ASSIGN_OR_RETURN(binary, backend.compile(kernel, artefact.device));
-    std::string stem = absl::StrCat("k", i);
-    std::string source_name = stem + backend.source_suffix;
-    std::string binary_name = stem + backend.binary_suffix;
+    const std::string stem = absl::StrCat("k", i);
+    const std::string source_name = stem + backend.source_suffix;
+    const std::string binary_name = stem + backend.binary_suffix;
+    std::string assembly_name;
     files[source_name] = kernel.source;
     files[binary_name] = std::move(binary.binary);
-    Json entry{{"entry", kernel.launch.entry}, {"source", source_name}, {"binary", binary_name}};
     if (backend.assembly_suffix != nullptr) {
-      files[stem + backend.assembly_suffix] = std::move(binary.assembly);
-      entry["ptx"] = stem + backend.assembly_suffix;
+      assembly_name = stem + backend.assembly_suffix;
+      files[assembly_name] = std::move(binary.assembly);
     }
-    entry["grid"] = {kernel.launch.grid, 1, 1};
-    entry["block"] = {kernel.launch.block, 1, 1};
-    entry["shared_bytes"] = kernel.launch.dynamic_shared_bytes;
-    entry["args"] = kernel.launch.arguments;
-    for (const measure::TensorMap& map : kernel.launch.maps) {
-      entry["args"].push_back({{"tensor_map", map.buffer},
-                               {"element_bytes", map.element_bytes},
-                               {"shape", map.shape},
-                               {"strides", map.strides},
-                               {"box", map.box},
-                               {"swizzle_bytes", map.swizzle_bytes}});
-    }
-    entry["arch"] = artefact.device.target.arch + kernel.arch_suffix;
-    kernels.push_back(entry);
+    kernels.push_back(
+        KernelJson(kernel, artefact.device.target, source_name, binary_name, assembly_name));
     launches.push_back(kernel.launch);
     loaded.push_back(backend.launcher.loads_source ? source_name : binary_name);
   }

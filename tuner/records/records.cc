@@ -18,13 +18,14 @@
 #include "base/sqlite.h"
 #include "base/status.h"
 #include "measure/judge/timing.h"
+#include "proto/values.h"
+#include "tuner/records/database/records_file.h"
+#include "tuner/records/database/records_open.h"
+#include "tuner/records/database/records_schema.h"
 #include "tuner/records/plausible.h"
 #include "tuner/records/records_fields.h"
-#include "tuner/records/records_file.h"
 #include "tuner/records/records_keys.h"
 #include "tuner/records/records_lessons.h"
-#include "tuner/records/records_open.h"
-#include "tuner/records/records_schema.h"
 #include "tuner/records/records_sql.h"
 
 namespace heddle::tuner {
@@ -32,11 +33,10 @@ namespace {
 
 using search_space::TensorProgram;
 
-constexpr size_t kMaxDetail = 4096;  // bytes of evidence kept
-constexpr int kImportBatch = 512;    // lines a transaction
-constexpr int kExportPage = 4096;    // rows a read: a long one would let the log grow
-constexpr int kTies = 16;            // of the fastest, looked at for the winner among them
-constexpr int kAttempts = 2;         // processes that may end with a candidate
+constexpr int kImportBatch = 512;  // lines a transaction
+constexpr int kExportPage = 4096;  // rows a read: a long one would let the log grow
+constexpr int kTies = 16;          // of the fastest, looked at for the winner among them
+constexpr int kAttempts = 2;       // processes that may end with a candidate
 
 WorkloadRow RowOf(const TensorProgram& program) {
   return {program.hash, program.op, nlohmann::json(program.shape).dump(), NameOf(program.dtype),
@@ -51,7 +51,7 @@ TrialRecord Normalise(TrialRecord trial) {
   if (trial.stage == TrialStage::kScreening && !trial.point.empty() && !ShowsWrong(trial.result)) {
     trial.steps.clear();
   }
-  if (trial.result.detail.size() > kMaxDetail) trial.result.detail.resize(kMaxDetail);
+  if (trial.result.detail.size() > kDetailBytes) trial.result.detail.resize(kDetailBytes);
   if (std::isnan(trial.result.max_error)) {
     trial.result.max_error = std::numeric_limits<double>::infinity();
   }
@@ -111,13 +111,11 @@ class SqliteRecords final : public Records {
           Cursor rows = db_.Query(
               "SELECT point, owner FROM intent WHERE workload = ? AND bench = ? AND attempts >= ?",
               workload, bench, kAttempts);
-          absl::StatusOr<bool> more;
-          while ((more = rows.Next()).ok() && *more) {
+          return rows.ForEachRow([&] {
             const std::string owner = rows.Text(1);
             if (!running.contains(owner)) running[owner] = IsRunning(owner);
             if (!running[owner]) points.push_back(rows.Text(0));
-          }
-          return more.status();
+          });
         }));
     return points;
   }
@@ -130,12 +128,10 @@ class SqliteRecords final : public Records {
                                        [&](int64_t workload, int64_t bench) -> absl::Status {
                                          ++benches;
                                          Cursor rows = db_.Query(SelectHistory(), workload, bench);
-                                         absl::StatusOr<bool> more;
-                                         while ((more = rows.Next()).ok() && *more) {
+                                         return rows.ForEachRow([&] {
                                            std::optional<StoredTrial> stored = ReadTrial(rows);
                                            if (stored) trials.push_back(std::move(stored->trial));
-                                         }
-                                         return more.status();
+                                         });
                                        }));
     if (benches > 1) {
       std::stable_sort(trials.begin(), trials.end(), [](const auto& a, const auto& b) {
@@ -152,12 +148,10 @@ class SqliteRecords final : public Records {
     HEDDLE_RETURN_IF_ERROR(InEachBench(
         RowOf(program), BenchOf(environment), [&](int64_t workload, int64_t bench) -> absl::Status {
           Cursor rows = db_.Query(SelectImported(), workload, bench, count);
-          absl::StatusOr<bool> more;
-          while ((more = rows.Next()).ok() && *more) {
+          return rows.ForEachRow([&] {
             std::optional<StoredTrial> stored = ReadTrial(rows);
             if (stored) fastest.emplace_back(stored->trial.result.time_us, stored->trial.point);
-          }
-          return more.status();
+          });
         }));
     std::sort(fastest.begin(), fastest.end());
     std::vector<std::string> points;
@@ -229,18 +223,16 @@ class SqliteRecords final : public Records {
     absl::flat_hash_set<std::string> known;
     for (int64_t id : benches) {
       Cursor rows = db_.Query(SelectNeighbours(), op, id);
-      absl::StatusOr<bool> more;
-      while ((more = rows.Next()).ok() && *more) {
+      HEDDLE_RETURN_IF_ERROR(rows.ForEachRow([&] {
         const auto shape = nlohmann::json::parse(rows.Text(1), nullptr, false);
-        if (!shape.is_object()) continue;  // damaged
+        if (!shape.is_object()) return;  // damaged
         Neighbour neighbour{rows.Text(0), {}, rows.Text(2)};
-        if (!known.insert(neighbour.workload_hash).second) continue;
+        if (!known.insert(neighbour.workload_hash).second) return;
         for (const auto& item : shape.items()) {
           if (item.value().is_number_integer()) neighbour.shape[item.key()] = item.value();
         }
         neighbours.push_back(std::move(neighbour));
-      }
-      if (!more.ok()) return more.status();
+      }));
     }
     return neighbours;
   }
@@ -303,7 +295,7 @@ class SqliteRecords final : public Records {
         if (!more) break;
         continue;
       }
-      if (!rows.ok()) return rows.status();
+      HEDDLE_RETURN_IF_ERROR(rows);
       if (!out) {
         return absl::ResourceExhaustedError(
             "the export cannot be written; free space where it goes and export again");
@@ -418,7 +410,7 @@ class SqliteRecords final : public Records {
                            absl::FunctionRef<absl::Status(int64_t, int64_t)> body) {
     absl::StatusOr<int64_t> workload = keys_.FindWorkload(row);
     if (absl::IsNotFound(workload.status())) return absl::OkStatus();
-    if (!workload.ok()) return workload.status();
+    HEDDLE_RETURN_IF_ERROR(workload);
     HEDDLE_ASSIGN_OR_RETURN(benches, keys_.Benches(bench));
     for (int64_t id : benches) {
       HEDDLE_RETURN_IF_ERROR(body(*workload, id));
@@ -430,16 +422,14 @@ class SqliteRecords final : public Records {
   absl::Status ReadServed(int64_t workload, int64_t bench, int count, int after,
                           std::vector<Served>& served) {
     Cursor rows = db_.Query(SelectServed(), workload, bench, count, after);
-    absl::StatusOr<bool> more;
-    while ((more = rows.Next()).ok() && *more) {
+    return rows.ForEachRow([&] {
       measure::TrialResult result;
       result.outcome = measure::Outcome::kOk;
       result.time_us = rows.Real(1);
       result.ci_low_us = rows.Real(2);
       result.ci_high_us = rows.Real(3);
       served.push_back({rows.Int(0), result, rows.Int(4)});
-    }
-    return more.status();
+    });
   }
 
   static int WinnerOf(const std::vector<Served>& served) {
@@ -455,12 +445,11 @@ class SqliteRecords final : public Records {
   // Appends the rows that are not damaged; how many there were. `after` is the last one's id.
   static absl::StatusOr<int> ReadRows(Cursor rows, int64_t& after, std::vector<StoredTrial>& page) {
     int count = 0;
-    absl::StatusOr<bool> row;
-    for (; (row = rows.Next()).ok() && *row; ++count) {
+    HEDDLE_RETURN_IF_ERROR(rows.ForEachRow([&] {
+      ++count;
       after = rows.Int(0);
       if (std::optional<StoredTrial> stored = ReadTrial(rows)) page.push_back(*std::move(stored));
-    }
-    if (!row.ok()) return row.status();
+    }));
     return count;
   }
 
@@ -538,15 +527,13 @@ class SqliteRecords final : public Records {
   absl::StatusOr<int> ExportPage(std::ostream& out, int64_t& after, ExportReport& report) {
     Cursor rows = db_.Query(SelectPage(), after, kExportPage);
     int count = 0;
-    absl::StatusOr<bool> more;
-    while ((more = rows.Next()).ok() && *more) {
+    HEDDLE_RETURN_IF_ERROR(rows.ForEachRow([&] {
       after = rows.Int(0);
       ++count;
       std::optional<StoredTrial> stored = ReadTrial(rows);
       ++(stored ? report.written : report.damaged);
       if (stored) out << PrintLine(*stored) << '\n';
-    }
-    if (!more.ok()) return more.status();
+    }));
     return count;
   }
 

@@ -88,6 +88,7 @@ class Records {
   virtual absl::StatusOr<std::vector<int64_t>> FastestServed(const std::string& workload_hash,
                                                              const Bench& bench, int count) = 0;
   // Workloads of the same operator that have a served final on this bench: for nearest queries.
+  static constexpr size_t kNeighbours = 6;  // the nearest, whose best a search begins with
   struct Neighbour {
     std::string workload_hash;
     std::map<std::string, int64_t> shape;
@@ -100,6 +101,7 @@ class Records {
   // `limit`, of each workload spread over its sessions, at least 64 if it has them, from as many
   // workloads as there is room for, those of the nearest shapes and the newest in turn. Those of
   // one workload lie side by side, oldest first.
+  static constexpr int64_t kLessons = 6000;  // a model's, at most: some seconds of a core
   struct Lesson {
     std::string workload;  // TensorProgram::canonical_text
     Environment environment;

@@ -6,18 +6,6 @@
 #include "tuner/records/records_sql.h"
 
 namespace heddle::tuner {
-namespace {
-
-// The first column of every row.
-absl::StatusOr<std::vector<int64_t>> Ids(Cursor rows) {
-  std::vector<int64_t> ids;
-  absl::StatusOr<bool> more;
-  while ((more = rows.Next()).ok() && *more) ids.push_back(rows.Int(0));
-  if (!more.ok()) return more.status();
-  return ids;
-}
-
-}  // namespace
 
 template <typename... Args>
 absl::StatusOr<int64_t> RecordKeys::OrInsert(absl::StatusOr<int64_t> found, const std::string& sql,
@@ -38,7 +26,7 @@ absl::StatusOr<int64_t> RecordKeys::FindOrAddWorkload(const WorkloadRow& row) {
 }
 
 absl::StatusOr<std::vector<int64_t>> RecordKeys::Workloads(const std::string& hash) {
-  return Ids(db_.Query("SELECT id FROM workload WHERE hash = ?", hash));
+  return db_.QueryInts("SELECT id FROM workload WHERE hash = ?", hash);
 }
 
 absl::StatusOr<int64_t> RecordKeys::FindBench(const Bench& b) {
@@ -63,11 +51,10 @@ absl::StatusOr<std::vector<int64_t>> RecordKeys::Benches(const Bench& b, bool* i
   int of_name = 0;
   Cursor rows = db_.Query(SelectBenches(), b.device_name, std::string(NameOf(b.l2)), b.sm_count,
                           b.memory_mib, b.power_limit_w);
-  absl::StatusOr<bool> more;
-  for (; (more = rows.Next()).ok() && *more; ++of_name) {
+  HEDDLE_RETURN_IF_ERROR(rows.ForEachRow([&] {
+    ++of_name;
     if (rows.Int(1) != 0) ids.push_back(rows.Int(0));
-  }
-  if (!more.ok()) return more.status();
+  }));
   if (is_only != nullptr) *is_only = of_name <= 1;
   std::sort(ids.begin(), ids.end());  // SQLite takes as long to sort them as to find them
   return ids;

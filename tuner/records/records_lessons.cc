@@ -43,13 +43,11 @@ absl::Status AddTeachers(Database& database, int64_t bench,
       "SELECT w.id, w.op, w.shape FROM workload w WHERE EXISTS "
       "(SELECT 1 FROM trial t WHERE t.workload = w.id AND t.bench = ?) ORDER BY w.id DESC LIMIT ?",
       bench, kWorkloads);
-  absl::StatusOr<bool> more;
-  while ((more = rows.Next()).ok() && *more) {
+  return rows.ForEachRow([&] {
     const double distance =
         rows.Text(1) == tuned.op ? Distance(tuned.shape, ShapeOf(rows.Text(2))) : INFINITY;
     teachers.push_back({rows.Int(0), bench, distance});
-  }
-  return more.status();
+  });
 }
 
 // The nearest and the newest take turns: the model is kept, and serves other workloads too.
@@ -75,16 +73,12 @@ std::vector<Teacher> InTurns(const std::vector<Teacher>& newest_first) {
 // `share` of the workload's newest screening trials, evenly spread, oldest first.
 absl::Status AddSpread(Database& database, const Teacher& teacher, int64_t share,
                        std::vector<int64_t>& lessons) {
-  std::vector<int64_t> ids;
-  {
-    Cursor rows = database.Query(
-        "SELECT id FROM trial WHERE workload = ? AND bench = ? ORDER BY when_us DESC, id DESC "
-        "LIMIT ?",
-        teacher.workload, teacher.bench, std::max(share, kSpreadOver));
-    absl::StatusOr<bool> more;
-    while ((more = rows.Next()).ok() && *more) ids.push_back(rows.Int(0));
-    if (!more.ok()) return more.status();
-  }
+  HEDDLE_ASSIGN_OR_RETURN(
+      ids,
+      database.QueryInts(
+          "SELECT id FROM trial WHERE workload = ? AND bench = ? ORDER BY when_us DESC, id DESC "
+          "LIMIT ?",
+          teacher.workload, teacher.bench, std::max(share, kSpreadOver)));
   std::reverse(ids.begin(), ids.end());
   const auto count = static_cast<int64_t>(ids.size());
   const int64_t taken = std::min(share, count);
@@ -128,14 +122,12 @@ absl::StatusOr<LessonCount> CountLessons(Database& database, absl::Span<const in
       "SELECT bench, count(*), sum(id > ?), max(id) FROM "
       "(SELECT id, bench FROM trial ORDER BY id DESC LIMIT ?) GROUP BY bench",
       after, kCounted);
-  absl::StatusOr<bool> more;
-  while ((more = rows.Next()).ok() && *more) {
+  HEDDLE_RETURN_IF_ERROR(rows.ForEachRow([&] {
     count.newest = std::max(count.newest, rows.Int(3));
-    if (std::find(benches.begin(), benches.end(), rows.Int(0)) == benches.end()) continue;
+    if (std::find(benches.begin(), benches.end(), rows.Int(0)) == benches.end()) return;
     count.trials += rows.Int(1);
     count.newer += rows.Int(2);
-  }
-  if (!more.ok()) return more.status();
+  }));
   return count;
 }
 

@@ -380,7 +380,7 @@ absl::Status Session::RunFinals() {
     report_.best = finalists.front();
     return absl::OkStatus();
   }
-  if (!results.ok()) return results.status();
+  HEDDLE_RETURN_IF_ERROR(results);
 
   for (size_t i = 0; i < finalists.size(); ++i) {
     Contender& contender = finalists[i];
@@ -435,8 +435,8 @@ absl::StatusOr<SessionReport> Session::Run() {
   report_.spent.search = std::max(proposer_.seconds(), proposing_seconds_);
   // What the search ended with may be an error; what is in flight is then not waited for.
   absl::Status abandoned = AbandonPending();
-  if (!searched.ok()) return searched;
-  if (!abandoned.ok()) return abandoned;
+  HEDDLE_RETURN_IF_ERROR(searched);
+  HEDDLE_RETURN_IF_ERROR(abandoned);
   if (report_.stop == StopReason::kInterrupted || !options_.finals) {
     // No finals: the best known so far, final or not.
     std::vector<Contender> leaders = Leaders();

@@ -37,7 +37,7 @@ class PoclFolder final : public Scratch {
   PoclFolder& operator=(const PoclFolder&) = delete;
   std::vector<std::string> environment() const override {
     if (path_.empty()) return {};
-    // The linker that it runs writes beside, too, and nowhere else (run/confine.h).
+    // The linker that it runs writes beside, too, and nowhere else (run/processes/confine.h).
     return {absl::StrCat("POCL_CACHE_DIR=", path_), absl::StrCat("TMPDIR=", path_)};
   }
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "search_space/ir/target.h"
 
 namespace heddle::server {

@@ -8,7 +8,7 @@
 #include "absl/strings/strip.h"
 #include "base/log.h"
 #include "measure/codegen/codegen.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/errors.h"
@@ -344,7 +344,7 @@ std::vector<std::string> Devices::Old() const {
   for (const auto& [id, device] : devices_) {
     // What an administrator has taken out of service stays known as that.
     if (!device.session.empty() || device.info.state() == v1::FleetDevice::STATE_DRAINING) continue;
-    const absl::Duration silent = options_.now() - FromProto(device.info.last_seen_time());
+    const absl::Duration silent = options_.now() - TimeOf(device.info.last_seen_time());
     if (silent > options_.keep_devices) old.push_back(id);
   }
   return old;

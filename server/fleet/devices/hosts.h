@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "heddle/v1/fleet.pb.h"
-#include "server/db/auth.h"
+#include "server/db/trust/auth.h"
 #include "tuner/records/records.h"
 
 namespace heddle::server {

@@ -22,7 +22,7 @@ absl::Status CheckCanRetry(const v1::Job& job, absl::Time now) {
     return absl::FailedPreconditionError(absl::StrCat(
         job.name(), " is ", WordOf(job.state()), ": one that is FAILED or CANCELLED begins again"));
   }
-  if (job.spec().has_expire_time() && FromProto(job.spec().expire_time()) <= now) {
+  if (job.spec().has_expire_time() && TimeOf(job.spec().expire_time()) <= now) {
     return absl::FailedPreconditionError(
         absl::StrCat(job.name(), " has expired: create another one"));
   }
@@ -76,8 +76,8 @@ absl::StatusOr<ActiveJob> Jobs::Load(const v1::Job& message, std::vector<Workloa
   job.tenant = message.tenant();
   job.spec = message.spec();
   job.state = message.state();
-  job.created = FromProto(message.create_time());
-  if (job.spec.has_expire_time()) job.expires = FromProto(job.spec.expire_time());
+  job.created = TimeOf(message.create_time());
+  if (job.spec.has_expire_time()) job.expires = TimeOf(job.spec.expire_time());
   job.last_usable = options_.steady();
   job.device.mutable_target()->set_name(message.device_model());
   HEDDLE_ASSIGN_OR_RETURN(restarts, LoadRestarts(records, job.id));
@@ -161,7 +161,7 @@ void Jobs::Create(const std::string& tenant, const std::string& method,
       job.spec = spec;
       job.created = now;
       job.last_usable = options_.steady();
-      if (spec.has_expire_time()) job.expires = FromProto(spec.expire_time());
+      if (spec.has_expire_time()) job.expires = TimeOf(spec.expire_time());
       job.workloads = *programs;
       for (const Workload& w : *programs) job.uses.push_back({w->canonical_text});
       LogEvent(Severity::kInfo, "job_created",

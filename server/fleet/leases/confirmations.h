@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "heddle/v1/common.pb.h"
-#include "server/db/confirmations.h"
 #include "server/db/job_store.h"
 #include "server/db/trial_store.h"
+#include "server/db/trust/confirmations.h"
 
 namespace heddle::server {
 

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "heddle/v1/fleet.pb.h"
-#include "server/db/auth.h"
+#include "server/db/trust/auth.h"
 #include "server/fleet/devices/devices.h"
 #include "server/fleet/event/effects.h"
 #include "server/fleet/event/options.h"

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "measure/judge/criteria.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 #include "search_space/notation/notation.h"
 #include "server/db/convert.h"
 
@@ -64,7 +64,7 @@ absl::StatusOr<std::vector<LeaseEntry>> LoadLeases(tuner::Records& records, cons
                  {{"lease", trial.lease}, {"error", std::string(lease.status().message())}});
         continue;
       }
-      if (!lease.ok()) return lease.status();
+      HEDDLE_RETURN_IF_ERROR(lease);
       it = leases.emplace(trial.lease, *std::move(lease)).first;
     }
     it->second.open.insert(trial.trial);

@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "measure/judge/criteria.h"
 #include "proto/values.h"
-#include "server/db/confirmations.h"
 #include "server/db/convert.h"
+#include "server/db/trust/confirmations.h"
 
 namespace heddle::server {
 namespace {

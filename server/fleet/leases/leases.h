@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "heddle/v1/fleet.pb.h"
-#include "server/db/auth.h"
+#include "server/db/trust/auth.h"
 #include "server/fleet/devices/devices.h"
 #include "server/fleet/devices/hosts.h"
 #include "server/fleet/event/effects.h"

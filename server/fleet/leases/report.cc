@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "measure/run/messages.h"
-#include "server/db/confirmations.h"
+#include "measure/run/processes/messages.h"
+#include "server/db/trust/confirmations.h"
 #include "server/fleet/devices/devices.h"
 #include "server/fleet/event/options.h"
 

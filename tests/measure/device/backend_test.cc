@@ -7,7 +7,7 @@
 
 #include "measure/codegen/dialects.h"
 #include "measure/device/device.h"
-#include "measure/run/messages.h"
+#include "measure/run/processes/messages.h"
 
 namespace heddle::measure {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/process/subprocess.h"
-#include "measure/run/confine.h"
+#include "measure/run/processes/confine.h"
 #include "proto/worker.pb.h"
 #include "tests/measure/test_child.h"
 #include "tests/support.h"

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/sqlite.h"
+#include "proto/values.h"
 #include "server/db/convert.h"
 #include "server/db/trial_store.h"
 #include "tests/process.h"
@@ -84,7 +85,7 @@ TEST(JobStoreTest, AClustersJobHasStartedWithItsFirstTrial) {
     ASSERT_TRUE(CountRuns(records, *id, "Loom 9000", {{0, "r", true}}).ok());
   };
   const auto started = [&] {
-    return absl::ToUnixSeconds(FromProto(LoadJob(records, *id, "")->start_time())) - 1000000;
+    return absl::ToUnixSeconds(TimeOf(LoadJob(records, *id, "")->start_time())) - 1000000;
   };
   const auto set_state = [&](v1::Job::State state, int64_t at) {
     ASSERT_TRUE(SetState(records, *id, state, {}, "", "", second(at)).ok());

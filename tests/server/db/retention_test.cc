@@ -10,7 +10,7 @@
 #include "base/sqlite.h"
 #include "base/status.h"
 #include "search_space/notation/notation.h"
-#include "server/db/confirmations.h"
+#include "server/db/trust/confirmations.h"
 #include "tests/server/engine_support.h"
 
 namespace heddle::server {

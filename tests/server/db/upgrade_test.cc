@@ -10,7 +10,7 @@
 #include "base/sqlite.h"
 #include "tests/server/engine_support.h"
 #include "tests/support.h"
-#include "tuner/records/records_schema.h"
+#include "tuner/records/database/records_schema.h"
 
 namespace heddle::server {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "measure/judge/criteria.h"
 #include "search_space/notation/notation.h"
-#include "server/db/confirmations.h"
+#include "server/db/trust/confirmations.h"
 #include "tests/server/engine_support.h"
 
 namespace heddle::server {

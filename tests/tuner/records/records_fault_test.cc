@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "tests/tuner/faulty_vfs.h"
 #include "tests/tuner/records_support.h"
-#include "tuner/records/records_file.h"
+#include "tuner/records/database/records_file.h"
 
 namespace heddle::tuner {
 namespace {

@@ -24,6 +24,8 @@ constexpr double kSharedBytesPerCycle = 128;
 constexpr double kWarpShare = 0.63;
 constexpr double kSpecialPerCycle = 16;  // special function results a multiprocessor and cycle
 constexpr double kSharedLatency = 30, kGlobalLatency = 600, kBarrierLatency = 30;  // cycles
+// The start alone: that a kernel then waits for its first loads is the latency's. The estimate of
+// sketches has no such term, and takes 1.5 for both (search_space/sketch/kernels/kernel_shape.h).
 constexpr double kLaunchUs = 1.0;
 // Cycles of a multiprocessor's share of the L2 for each sector in which a warp updates elements,
 // and for each element (docs/notebook.md, "Terms that name their place").

@@ -49,7 +49,7 @@ constexpr double kLoopCost = 3;
 // Adding a run-time offset to a 64-bit pointer.
 constexpr double kGlobalAddressCost = 2;
 
-bool StartsBulkCopies(const StmtNode& branch) {
+bool CopiesInBulk(const StmtNode& branch) {
   bool has = false;
   VisitStmts(branch.body[0], [&](const StmtNode& s) {
     has = has || (s.kind == StmtNode::Kind::kIntrin && s.intrinsic == Intrinsic::kBulkCopy);
@@ -59,7 +59,7 @@ bool StartsBulkCopies(const StmtNode& branch) {
 
 // Does one thread start bulk copies there?
 bool StartsBulkCopies(const StmtNode& branch) {
-  return branch.condition->op == Op::kEq && StartsBulkCopies(branch);
+  return branch.condition->op == Op::kEq && CopiesInBulk(branch);
 }
 
 // Walks one kernel.
@@ -105,7 +105,7 @@ class Profiler {
     const Expr& c = branch.condition;
     return p_.turns > 1 && c->op == Op::kLt && c->args[0]->op == Op::kVar &&
            c->args[1]->op == Op::kInt && vars_.SlotOf(c->args[0]->var) == p_.block_slot &&
-           StartsBulkCopies(branch);
+           CopiesInBulk(branch);
   }
   void WalkFor(const StmtNode& s);
   void WalkWrite(const StmtNode& s);

@@ -130,19 +130,13 @@ class Collector {
   // collected new ones, from the first that has a lower id than one before it in the order of runs,
   // attempts and sequences.
   absl::Status Order(int64_t workload, int64_t bench) {
-    std::vector<int64_t> words;
-    {
-      Cursor rows = db_.Query(
-          "SELECT t.id FROM trial t INDEXED BY trial_word_steps CROSS JOIN collected c ON c.trial "
-          "= t.id "
-          "CROSS JOIN attempt a ON a.id = c.attempt "
-          "WHERE t.workload = ? AND t.bench = ? AND t.speaks = 1 "
-          "ORDER BY a.run, a.number, c.sequence",
-          workload, bench);
-      absl::StatusOr<bool> more;
-      while ((more = rows.Next()).ok() && *more) words.push_back(rows.Int(0));
-      if (!more.ok()) return more.status();
-    }
+    HEDDLE_ASSIGN_OR_RETURN(words,
+                            db_.QueryInts("SELECT t.id FROM trial t INDEXED BY trial_word_steps "
+                                          "CROSS JOIN collected c ON c.trial = t.id "
+                                          "CROSS JOIN attempt a ON a.id = c.attempt "
+                                          "WHERE t.workload = ? AND t.bench = ? AND t.speaks = 1 "
+                                          "ORDER BY a.run, a.number, c.sequence",
+                                          workload, bench));
     int64_t highest = 0;
     for (int64_t id : words) {
       if (id < highest) {

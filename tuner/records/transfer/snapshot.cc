@@ -18,18 +18,13 @@ namespace {
 
 using Program = std::shared_ptr<const search_space::TensorProgram>;
 
-constexpr int64_t kLessons = 6000;  // trials to learn from, of each device model
-constexpr size_t kNeighbours = 6;   // of each workload
-
 // One environment of each bench: all that is looked up by here is what times compare on.
 absl::StatusOr<std::vector<Environment>> Benches(Records& records, measure::L2Policy l2) {
   std::vector<Environment> benches;
   Cursor rows = records.database().Query(
       "SELECT device_name, sm_count, memory_mib, power_limit_w FROM bench WHERE l2 = ? ORDER BY id",
       std::string(measure::NameOf(l2)));
-  for (;;) {
-    HEDDLE_ASSIGN_OR_RETURN(more, rows.Next());
-    if (!more) return benches;
+  HEDDLE_RETURN_IF_ERROR(rows.ForEachRow([&] {
     Environment bench;
     bench.device_name = rows.Text(0);
     bench.sm_count = rows.Int(1);
@@ -37,7 +32,8 @@ absl::StatusOr<std::vector<Environment>> Benches(Records& records, measure::L2Po
     bench.power_limit_w = rows.Int(3);
     bench.l2 = l2;
     benches.push_back(std::move(bench));
-  }
+  }));
+  return benches;
 }
 
 // Workloads whose best is worth knowing: these and the nearest of their operators.
@@ -53,7 +49,7 @@ absl::StatusOr<std::set<std::string>> HashesNear(Records& records,
       HEDDLE_ASSIGN_OR_RETURN(known, records.Neighbours(program->op, bench));
       neighbours = std::move(known);
     }
-    const size_t count = std::min(kNeighbours, neighbours.size());
+    const size_t count = std::min(Records::kNeighbours, neighbours.size());
     std::partial_sort(neighbours.begin(), neighbours.begin() + static_cast<std::ptrdiff_t>(count),
                       neighbours.end(), [&](const auto& a, const auto& b) {
                         return Distance(program->shape, a.shape) <
@@ -77,7 +73,7 @@ absl::StatusOr<std::set<int64_t>> Choose(Records& records, absl::Span<const Prog
   std::map<std::string, Program> ops;
   for (const Program& program : workloads) ops.emplace(program->op, program);
   for (const auto& [op, program] : ops) {
-    const int64_t share = kLessons / static_cast<int64_t>(ops.size());
+    const int64_t share = Records::kLessons / static_cast<int64_t>(ops.size());
     HEDDLE_ASSIGN_OR_RETURN(lessons, records.Lessons(environment, *program, share));
     for (const Records::Lesson& lesson : lessons) ids.insert(lesson.trial.id);
   }

@@ -20,9 +20,9 @@ struct SnapshotReport {
 };
 
 // Writes a database with what `records` knows of these workloads under the policy, on each device
-// model: the best of them and of the nearest shapes of their operators, trials to learn from (6,000
-// at most), and the stored models. Writes no file where that is nothing. AlreadyExists when there
-// is a file at `path`; else the database's errors.
+// model: the best of them and of the nearest shapes of their operators, trials to learn from
+// (Records::kLessons at most), and the stored models. Writes no file where that is nothing.
+// AlreadyExists when there is a file at `path`; else the database's errors.
 absl::StatusOr<SnapshotReport> WriteSnapshot(
     Records& records,
     absl::Span<const std::shared_ptr<const search_space::TensorProgram>> workloads,

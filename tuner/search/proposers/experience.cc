@@ -22,8 +22,6 @@ namespace {
 using search_space::Point;
 using search_space::SearchSpace;
 
-// Trials that a model is trained on at most: some seconds of a core.
-constexpr int64_t kLessons = 6000;
 // Fewer are no experience.
 constexpr int64_t kLeastLessons = 32;
 // A stored model is trained again when there is so large a share of new trials, counted from those
@@ -33,7 +31,6 @@ constexpr double kGrowth = 0.4;
 // of the generator: what it timed may have been other code.
 constexpr absl::Duration kHalfLife = absl::Hours(24 * 90);
 constexpr float kOtherGenerator = 0.5F;
-constexpr size_t kNeighbours = 6;
 constexpr int kImported = 8;
 
 float LessonWeight(const Records::Lesson& lesson, absl::Time newest, int generator_version) {
@@ -80,7 +77,8 @@ struct Trained {
 
 absl::StatusOr<Trained> TrainOn(Records& records, const Environment& environment,
                                 const SearchSpace& space, int threads) {
-  HEDDLE_ASSIGN_OR_RETURN(lessons, records.Lessons(environment, space.program(), kLessons));
+  HEDDLE_ASSIGN_OR_RETURN(lessons,
+                          records.Lessons(environment, space.program(), Records::kLessons));
   absl::Time newest = absl::InfinitePast();
   for (const Records::Lesson& lesson : lessons) newest = std::max(newest, lesson.trial.when);
   std::vector<Example> examples;
@@ -107,7 +105,7 @@ absl::StatusOr<std::vector<Point>> BestOfOthers(Records& records, const Environm
     auto point = space.Parse(text);
     if (point.ok() && space.Check(*point).ok()) points.push_back(*std::move(point));
   }
-  const size_t most = points.size() + kNeighbours;
+  const size_t most = points.size() + Records::kNeighbours;
   HEDDLE_ASSIGN_OR_RETURN(neighbours, records.Neighbours(program.op, BenchOf(environment)));
   std::stable_sort(neighbours.begin(), neighbours.end(), [&](const auto& a, const auto& b) {
     return Distance(program.shape, a.shape) < Distance(program.shape, b.shape);

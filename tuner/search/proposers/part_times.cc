@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/math.h"
+
 namespace heddle::tuner {
 
 using search_space::Part;
@@ -21,12 +23,6 @@ constexpr size_t kFewParts = 4;
 // settle factors and times.
 constexpr double kRidge = 1e-3;
 constexpr int kFactorSweeps = 200, kSweeps = 30;
-
-double MedianOf(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -67,7 +63,7 @@ void PartTimes::FitFactors() {
     for (size_t part : program.parts) guess += entries_[part].guess_us;
     ratios.push_back(program.time_us / guess);
   }
-  const double common = MedianOf(ratios);
+  const double common = UpperMedian(std::move(ratios));
   const size_t n = factors_.size();
   std::vector<double> products(n * n), sums(n);
   for (const ProgramTime& program : programs_) {

@@ -27,77 +27,21 @@ class Sampler {
 
   // Sixteen of the first clusters, and of the others as many as are affordable.
   std::vector<SamplePoint> Run(std::vector<Cluster> clusters, int64_t max_operations) const {
-    const std::vector<Cluster> first = TakeFirst(clusters);
-    // The first points tell what others cost. Where that is much, each of the next knows what that
-    // has computed which begins its cluster and no more, whatever threads there are; and
-    // instructions are counted, not time: so the choice of points is reproducible.
-    std::vector<SamplePoint> all(first.size());
-    std::vector<std::unique_ptr<OnDemand>> known(first.size());
-    const auto begin = [&](size_t c, const OnDemand* base) {
-      known[c] = std::make_unique<OnDemand>(program_, kept_, false, base);
-      all[c] = Evaluate(*known[c], first[c].front());
-    };
-    begin(0, nullptr);
-    InParallel(first.size() - 1, threads_, [&](std::atomic<size_t>& next) {
-      for (size_t c = ++next; c < first.size(); c = ++next) begin(c, known[0].get());
-    });
-    int64_t alone = 0, begun = 0;
-    for (const auto& source : known) {
-      alone = std::max(alone, source->operations());
-      begun += source->operations();
-    }
-    struct Next {
-      OnDemand* known;
-      int64_t offset;
-    };
-    std::vector<Next> next_ones;
-    for (size_t c = 0; c < first.size(); ++c) {
-      for (size_t p = 1; p < first[c].size(); ++p) {
-        next_ones.push_back({known[c].get(), first[c][p]});
-      }
-    }
-    const size_t begins = all.size();
-    all.resize(begins + next_ones.size());
-    int64_t others = 0;
-    if (alone < kWorthThreads) {
-      for (size_t i = 0; i < next_ones.size(); ++i) {
-        all[begins + i] = Evaluate(*next_ones[i].known, next_ones[i].offset);
-      }
-      for (const auto& source : known) others += source->operations();
-      others -= begun;
-    } else {
-      std::vector<std::unique_ptr<OnDemand>> sources(next_ones.size());
-      InParallel(next_ones.size(), threads_, [&](std::atomic<size_t>& next) {
-        for (size_t i = next++; i < next_ones.size(); i = next++) {
-          sources[i] = std::make_unique<OnDemand>(program_, kept_, false, next_ones[i].known);
-          all[begins + i] = Evaluate(*sources[i], next_ones[i].offset);
-        }
-      });
-      for (size_t i = 0; i < sources.size(); ++i) {
-        others += sources[i]->operations();
-        next_ones[i].known->Remember(*sources[i]);
-      }
-    }
-
-    const int64_t another = others / std::max<int64_t>(1, std::ssize(next_ones)) + 1;
-    int64_t left = max_operations - begun - others;
-    size_t affordable = 0;
-    for (; affordable < clusters.size(); ++affordable) {
-      if (clusters[affordable].empty()) continue;
-      left -= alone + another * std::ssize(clusters[affordable]);
-      if (left < 0) break;
-    }
+    First first = EvaluateFirst(TakeFirst(clusters));
+    const size_t affordable = Affordable(clusters, first, max_operations);
     std::vector<std::vector<SamplePoint>> results(affordable);
     InParallel(affordable, threads_, [&](std::atomic<size_t>& next) {
       OnDemand source(program_, kept_);
-      for (const auto& each : known) source.Remember(*each);
+      for (const auto& each : first.known) source.Remember(*each);
       for (size_t c = next++; c < affordable; c = next++) {
         source.ForgetIfMuch();
         for (const int64_t offset : clusters[c]) results[c].push_back(Evaluate(source, offset));
       }
     });
-    for (const auto& part : results) all.insert(all.end(), part.begin(), part.end());
-    return all;
+    for (const auto& part : results) {
+      first.points.insert(first.points.end(), part.begin(), part.end());
+    }
+    return std::move(first.points);
   }
 
   // One after the other, each on all threads: for few whose reductions are long.
@@ -118,6 +62,89 @@ class Sampler {
   }
 
  private:
+  // The points that are evaluated in any case, what they know, and what they took: the one that
+  // begins a cluster at most, another one of it, and all together.
+  struct First {
+    std::vector<SamplePoint> points;
+    std::vector<std::unique_ptr<OnDemand>> known;
+    int64_t begin = 0, another = 0, spent = 0;
+  };
+  // A point of a cluster whose first one has computed what `known` knows.
+  struct Next {
+    OnDemand* known;
+    int64_t offset;
+  };
+
+  // They tell what others cost. Where that is much, each of the next knows what that has computed
+  // which begins its cluster and no more, whatever threads there are; and instructions are counted,
+  // not time: so the choice of points is reproducible.
+  First EvaluateFirst(const std::vector<Cluster>& clusters) const {
+    First first;
+    first.points.resize(clusters.size());
+    first.known.resize(clusters.size());
+    const auto begin = [&](size_t c, const OnDemand* base) {
+      first.known[c] = std::make_unique<OnDemand>(program_, kept_, false, base);
+      first.points[c] = Evaluate(*first.known[c], clusters[c].front());
+    };
+    begin(0, nullptr);
+    InParallel(clusters.size() - 1, threads_, [&](std::atomic<size_t>& next) {
+      for (size_t c = ++next; c < clusters.size(); c = ++next) begin(c, first.known[0].get());
+    });
+    for (const auto& source : first.known) {
+      first.begin = std::max(first.begin, source->operations());
+      first.spent += source->operations();
+    }
+    std::vector<Next> next_ones;
+    for (size_t c = 0; c < clusters.size(); ++c) {
+      for (size_t p = 1; p < clusters[c].size(); ++p) {
+        next_ones.push_back({first.known[c].get(), clusters[c][p]});
+      }
+    }
+    const int64_t others = EvaluateNext(next_ones, first);
+    first.another = others / std::max<int64_t>(1, std::ssize(next_ones)) + 1;
+    first.spent += others;
+    return first;
+  }
+
+  // Returns what they took.
+  int64_t EvaluateNext(const std::vector<Next>& next_ones, First& first) const {
+    const size_t begins = first.points.size();
+    first.points.resize(begins + next_ones.size());
+    int64_t operations = 0;
+    if (first.begin < kWorthThreads) {
+      for (size_t i = 0; i < next_ones.size(); ++i) {
+        first.points[begins + i] = Evaluate(*next_ones[i].known, next_ones[i].offset);
+      }
+      for (const auto& source : first.known) operations += source->operations();
+      return operations - first.spent;
+    }
+    std::vector<std::unique_ptr<OnDemand>> sources(next_ones.size());
+    InParallel(next_ones.size(), threads_, [&](std::atomic<size_t>& next) {
+      for (size_t i = next++; i < next_ones.size(); i = next++) {
+        sources[i] = std::make_unique<OnDemand>(program_, kept_, false, next_ones[i].known);
+        first.points[begins + i] = Evaluate(*sources[i], next_ones[i].offset);
+      }
+    });
+    for (size_t i = 0; i < sources.size(); ++i) {
+      operations += sources[i]->operations();
+      next_ones[i].known->Remember(*sources[i]);
+    }
+    return operations;
+  }
+
+  // So many clusters cost no more than what is left.
+  static size_t Affordable(const std::vector<Cluster>& clusters, const First& first,
+                           int64_t max_operations) {
+    int64_t left = max_operations - first.spent;
+    size_t affordable = 0;
+    for (; affordable < clusters.size(); ++affordable) {
+      if (clusters[affordable].empty()) continue;
+      left -= first.begin + first.another * std::ssize(clusters[affordable]);
+      if (left < 0) break;
+    }
+    return affordable;
+  }
+
   // Takes sixteen points out of `clusters`: of those of the first element, of the last one and of
   // one between, as elements at the ends may be sums of fewer terms than all others; where these
   // have not as many, of others, too.

@@ -120,77 +120,123 @@ struct AxisRegion {
   }
 };
 
+// The region of a producer that everyone reads who stands in one iteration of a consumer's loop.
+class ReadRegions {
+ public:
+  ReadRegions(const Schedule& schedule, const ScheduledStage& producer, int consumer,
+              const Var& loop)
+      : schedule_(schedule),
+        producer_(producer),
+        consumer_(consumer),
+        loop_(loop),
+        dealt_(DealtAxisOf(producer)),
+        fixed_here_(FixedVars(schedule, producer.scope, consumer, loop)),
+        fixed_in_block_(FixedVars(schedule, Scope::kShared, consumer, loop)),
+        regions_(producer.axes.size()) {}
+
+  // Of all that is computed with the producer, which has its axes.
+  absl::Status Run() {
+    HEDDLE_RETURN_IF_ERROR(FindWarps());
+    for (const ScheduledStage* read : schedule_.Together(producer_)) {
+      for (int r : schedule_.ReadersOf(read->tensor.get())) {
+        HEDDLE_RETURN_IF_ERROR(Include(*read, schedule_.stage(r)));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The region of axis `a`; InvalidArgument where nobody reads it.
+  absl::StatusOr<Region> Of(size_t a) const {
+    if (!regions_[a].region.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat("nothing reads ", producer_.name()));
+    }
+    Region region = regions_[a].Result();
+    if (warps_.has_value()) region.base = warps_->Join(region.base);
+    return region;
+  }
+
+ private:
+  // Around a fragment, which the lanes of warps hold together.
+  absl::Status FindWarps() {
+    const auto* fragment = producer_.Note<Fragment>();
+    const auto* rows = producer_.Note<RowFragment>();
+    if (fragment == nullptr && rows == nullptr) return absl::OkStatus();
+    const FragmentLayout& layout = fragment != nullptr ? fragment->layout() : rows->layout();
+    HEDDLE_ASSIGN_OR_RETURN(found, WarpsAround(schedule_, consumer_, layout.lanes()));
+    warps_ = found;
+    fixed_here_.insert(warps_->warp.get());
+    return absl::OkStatus();
+  }
+
+  absl::Status Include(const ScheduledStage& read, const ScheduledStage& reader) {
+    const ScheduledStage& nest = schedule_.NestOf(reader);
+    if (!IsInside(schedule_, schedule_.IndexOf(nest), consumer_, loop_)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "loop ", loop_->name, " does not enclose ", reader.name(), ", which also reads ",
+          read.name(), "; compute it further out or attach ", reader.name(), " first"));
+    }
+    absl::Status included;
+    Visit(reader.body, [&](const Expr& node) {
+      if (node->op != Op::kLoad || node->buffer != read.tensor) return;
+      for (size_t i = 0; i < node->args.size() && included.ok(); ++i) {
+        included = IncludeIndex(producer_.AxisOf(read.axes[i]), i, InLoops(node->args[i], nest));
+      }
+    });
+    return included;
+  }
+
+  // An index in the loops of the nest that reads there.
+  Expr InLoops(const Expr& index, const ScheduledStage& nest) const {
+    const Expr in_loops = Simplify(Substitute(index, [&](const Var& v) -> Expr {
+      for (size_t a = 0; a < nest.values.size(); ++a) {
+        const bool is_data = a < nest.axes.size();
+        if ((is_data ? nest.axes[a] : nest.reduce_axes[a - nest.axes.size()]) == v) {
+          return schedule_.AxisValue(nest, a);
+        }
+      }
+      return nullptr;
+    }));
+    return warps_.has_value() ? warps_->Split(in_loops) : in_loops;
+  }
+
+  absl::Status IncludeIndex(size_t axis, size_t dim, const Expr& index) {
+    // What is spread over threads is held by all of them together.
+    const bool is_dealt = dealt_.has_value() && axis == dealt_->axis;
+    const VarSet& fixed = is_dealt ? fixed_in_block_ : fixed_here_;
+    const Region region = RegionOf(index, [&](const Var& v) { return !fixed.contains(v.get()); });
+    regions_[axis].Include(region, BoundsOf(index));
+    if (producer_.scope != Scope::kLocal || warps_.has_value() ||
+        region.extent <= kMaxHoles * RelaxedProduct(index, fixed)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("a register tile of ", producer_.name(), " would have holes: axis ",
+                     producer_.axes[dim]->name, " spans ", region.extent,
+                     " elements of which few are used; make the strided loop a vthread"));
+  }
+
+  const Schedule& schedule_;
+  const ScheduledStage& producer_;
+  const int consumer_;
+  const Var& loop_;
+  const std::optional<DealtAxis> dealt_;
+  VarSet fixed_here_;
+  const VarSet fixed_in_block_;
+  std::optional<Warps> warps_;  // around fragments
+  std::vector<AxisRegion> regions_;
+};
+
 }  // namespace
 
 absl::Status InferRegion(const Schedule& schedule, const ScheduledStage& producer, int consumer,
                          const Var& loop, std::vector<Expr>& base, std::vector<int64_t>& extent) {
-  VarSet fixed_here = FixedVars(schedule, producer.scope, consumer, loop);
-  const VarSet fixed_in_block = FixedVars(schedule, Scope::kShared, consumer, loop);
-  const auto* fragment = producer.Note<Fragment>();
-  const auto* rows = producer.Note<RowFragment>();
-  const bool is_fragment = fragment != nullptr || rows != nullptr;
-  const auto dealt = DealtAxisOf(producer);
-  Warps warps;
-  if (is_fragment) {
-    const FragmentLayout& layout = fragment != nullptr ? fragment->layout() : rows->layout();
-    HEDDLE_ASSIGN_OR_RETURN(found, WarpsAround(schedule, consumer, layout.lanes()));
-    warps = found;
-    fixed_here.insert(warps.warp.get());
-  }
-  std::vector<AxisRegion> regions(producer.axes.size());
-  // Of all that is computed with the producer, which has its axes.
-  const auto include = [&](const ScheduledStage& read, const ScheduledStage& reader) {
-    const ScheduledStage& nest = schedule.NestOf(reader);
-    if (!IsInside(schedule, schedule.IndexOf(nest), consumer, loop)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "loop ", loop->name, " does not enclose ", reader.name(), ", which also reads ",
-          read.name(), "; compute it further out or attach ", reader.name(), " first"));
-    }
-    absl::Status hull_error;
-    Visit(reader.body, [&](const Expr& node) {
-      if (node->op != Op::kLoad || node->buffer != read.tensor) return;
-      for (size_t i = 0; i < node->args.size(); ++i) {
-        const auto axis = producer.AxisOf(read.axes[i]);
-        Expr index = Simplify(Substitute(node->args[i], [&](const Var& v) -> Expr {
-          for (size_t a = 0; a < nest.values.size(); ++a) {
-            const bool is_data = a < nest.axes.size();
-            if ((is_data ? nest.axes[a] : nest.reduce_axes[a - nest.axes.size()]) == v) {
-              return schedule.AxisValue(nest, a);
-            }
-          }
-          return nullptr;
-        }));
-        if (is_fragment) index = warps.Split(index);
-        // What is spread over threads is held by all of them together.
-        const bool is_dealt = dealt.has_value() && axis == dealt->axis;
-        const VarSet& fixed = is_dealt ? fixed_in_block : fixed_here;
-        const Region region =
-            RegionOf(index, [&](const Var& v) { return !fixed.contains(v.get()); });
-        if (producer.scope == Scope::kLocal && !is_fragment &&
-            region.extent > kMaxHoles * RelaxedProduct(index, fixed)) {
-          hull_error = absl::InvalidArgumentError(
-              absl::StrCat("a register tile of ", producer.name(), " would have holes: axis ",
-                           producer.axes[i]->name, " spans ", region.extent,
-                           " elements of which few are used; make the strided loop a vthread"));
-        }
-        regions[axis].Include(region, BoundsOf(index));
-      }
-    });
-    return hull_error;
-  };
-  for (const ScheduledStage* read : schedule.Together(producer)) {
-    for (int r : schedule.ReadersOf(read->tensor.get())) {
-      HEDDLE_RETURN_IF_ERROR(include(*read, schedule.stage(r)));
-    }
-  }
+  ReadRegions regions(schedule, producer, consumer, loop);
+  HEDDLE_RETURN_IF_ERROR(regions.Run());
   base.clear();
   extent.clear();
-  for (const AxisRegion& r : regions) {
-    if (!r.region.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat("nothing reads ", producer.name()));
-    }
-    const Region region = r.Result();
-    base.push_back(is_fragment ? warps.Join(region.base) : region.base);
+  for (size_t a = 0; a < producer.axes.size(); ++a) {
+    HEDDLE_ASSIGN_OR_RETURN(region, regions.Of(a));
+    base.push_back(region.base);
     extent.push_back(region.extent);
   }
   return absl::OkStatus();

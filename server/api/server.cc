@@ -164,31 +164,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     HEDDLE_RETURN_IF_ERROR(metrics.Listen(options.metrics));
   }
   if (server->replica_) {
-    server->replicator_ = std::thread([s = server.get(), every = options.replica_every] {
-      absl::Status last;
-      while (!s->stopping_.Wait(every)) {
-        absl::Status status = s->RefreshReplica();
-        // Once, however long it lasts.
-        if (status != last && !status.ok()) {
-          LogEvent(Severity::kError, "replica_not_refreshed",
-                   {{"error", std::string(status.message())}});
-        }
-        last = std::move(status);
-      }
-    });
+    server->replicator_ =
+        std::thread([s = server.get(), every = options.replica_every] { s->RefreshEvery(every); });
   }
   SetBuildInfo(metrics.registry(), options.build, measure::kGeneratorVersion);
   const std::map<std::string, std::string> certificates = {{"server", options.tls_cert},
                                                            {"client_ca", options.client_ca}};
-  server->ticker_ = std::thread([s = server.get(), certificates] {
-    SteadyTime looked = SteadyTime::InfinitePast();
-    do {
-      s->Tick();
-      if (SteadyNow() - looked < kCertificatesEvery) continue;
-      looked = SteadyNow();
-      WatchCertificates(certificates, s->metrics_.registry());
-    } while (!s->stopping_.Wait(kTick));
-  });
+  server->ticker_ = std::thread([s = server.get(), certificates] { s->TickOn(certificates); });
   LogEvent(Severity::kInfo, "serving",
            {{"addresses", server->addresses_},
             {"database", path},
@@ -213,6 +195,29 @@ absl::Status Server::RefreshReplica() {
   HEDDLE_ASSIGN_OR_RETURN(changed, replica_->Refresh());
   SetReplicaAsOf(metrics_.registry(), replica_->as_of());
   return changed ? engine_->LoadFleet() : absl::OkStatus();
+}
+
+void Server::RefreshEvery(absl::Duration every) {
+  absl::Status last;
+  while (!stopping_.Wait(every)) {
+    absl::Status status = RefreshReplica();
+    // Once, however long it lasts.
+    if (status != last && !status.ok()) {
+      LogEvent(Severity::kError, "replica_not_refreshed",
+               {{"error", std::string(status.message())}});
+    }
+    last = std::move(status);
+  }
+}
+
+void Server::TickOn(const std::map<std::string, std::string>& certificates) {
+  SteadyTime looked = SteadyTime::InfinitePast();
+  do {
+    Tick();
+    if (SteadyNow() - looked < kCertificatesEvery) continue;
+    looked = SteadyNow();
+    WatchCertificates(certificates, metrics_.registry());
+  } while (!stopping_.Wait(kTick));
 }
 
 absl::Status Server::Listen(const ServerOptions& options) {

@@ -3,6 +3,7 @@
 #define HEDDLE_SERVER_API_SERVER_H_
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -63,6 +64,9 @@ class Server {
   absl::Status RefreshReplica();
   absl::Status Listen(const ServerOptions& options);
   void Tick();
+  // What threads of their own do until the server stops.
+  void RefreshEvery(absl::Duration every);
+  void TickOn(const std::map<std::string, std::string>& certificates);
 
   Metrics metrics_;
   std::atomic<int> failed_commits_ = 0;  // in a row

@@ -21,6 +21,23 @@ constexpr absl::Duration kPruneEvery = absl::Hours(1);
 constexpr int kPrunedAtOnce = 4;
 constexpr absl::Duration kSweepEvery = absl::Seconds(1);
 
+FleetSession SessionOf(const Caller& caller, const v1::RegisterRequest& request,
+                       const std::string& name, SteadyTime now) {
+  FleetSession session;
+  session.id = name;
+  session.host = request.host_uuid();
+  session.boot_id = request.boot_id();
+  session.instance = request.instance();
+  session.token = caller.token;
+  session.certificate = caller.certificate;
+  session.generator = request.generator();
+  session.last_seen = now;
+  for (const v1::Device& device : request.devices()) {
+    session.devices[device.id()] = DeviceKey(session.host, device);
+  }
+  return session;
+}
+
 }  // namespace
 
 FleetState::FleetState(Metrics& metrics, FleetOptions options)
@@ -244,20 +261,10 @@ void FleetState::SearchEnded(int64_t id) {
 void FleetState::Register(const Caller& caller, const v1::RegisterRequest& request,
                           const std::string& name, std::optional<int64_t> revoked,
                           const Reply<v1::RegisterResponse>& reply) {
-  FleetSession session;
-  session.id = name;
-  session.host = request.host_uuid();
-  session.boot_id = request.boot_id();
-  session.instance = request.instance();
-  session.token = caller.token;
-  session.certificate = caller.certificate;
-  session.generator = request.generator();
-  session.last_seen = options_.steady();
+  const FleetSession session = SessionOf(caller, request, name, options_.steady());
   std::set<std::string> keys;
   for (const v1::Device& device : request.devices()) {
-    const std::string key = DeviceKey(session.host, device);
-    session.devices[device.id()] = key;
-    keys.insert(key);
+    keys.insert(DeviceKey(session.host, device));
   }
   const auto stored = std::make_shared<v1::FleetHost>();
   stored->set_host_uuid(session.host);
@@ -273,19 +280,7 @@ void FleetState::Register(const Caller& caller, const v1::RegisterRequest& reque
   if (!status.ok()) return outbox_.Send<v1::RegisterResponse>(reply, status);
 
   const std::vector<v1::FleetDevice> saved = devices_.Register(session, request);
-  v1::RegisterResponse response;
-  response.set_session(session.id);
-  response.set_epoch(epoch_);
-  *response.mutable_heartbeat_interval() = DurationOf(absl::ToDoubleSeconds(options_.heartbeat));
-  *response.mutable_lease_duration() = DurationOf(absl::ToDoubleSeconds(options_.lease));
-  if (session.generator != measure::kGeneratorVersion) {
-    response.set_no_work_because(absl::StrCat(
-        "the daemon generates code of version ", session.generator, " and the server of ",
-        measure::kGeneratorVersion, ": install the same heddle on both"));
-  } else if (!saved.empty() && !saved.front().no_work_because().empty()) {
-    response.set_no_work_because(
-        absl::StrCat(saved.front().name(), ": ", saved.front().no_work_because()));
-  }
+  const v1::RegisterResponse response = Welcome(session, saved);
   LogEvent(Severity::kInfo, "daemon_registered",
            {{"host", session.host},
             {"hostname", request.hostname()},
@@ -310,6 +305,24 @@ void FleetState::Register(const Caller& caller, const v1::RegisterRequest& reque
       },
       Persistence::kOnce);
   leases_.BlameForDeath(session);
+}
+
+v1::RegisterResponse FleetState::Welcome(const FleetSession& session,
+                                         const std::vector<v1::FleetDevice>& saved) const {
+  v1::RegisterResponse response;
+  response.set_session(session.id);
+  response.set_epoch(epoch_);
+  *response.mutable_heartbeat_interval() = DurationOf(absl::ToDoubleSeconds(options_.heartbeat));
+  *response.mutable_lease_duration() = DurationOf(absl::ToDoubleSeconds(options_.lease));
+  if (session.generator != measure::kGeneratorVersion) {
+    response.set_no_work_because(absl::StrCat(
+        "the daemon generates code of version ", session.generator, " and the server of ",
+        measure::kGeneratorVersion, ": install the same heddle on both"));
+  } else if (!saved.empty() && !saved.front().no_work_because().empty()) {
+    response.set_no_work_because(
+        absl::StrCat(saved.front().name(), ": ", saved.front().no_work_because()));
+  }
+  return response;
 }
 
 void FleetState::Heartbeat(const Caller& caller, const v1::HeartbeatRequest& request,

@@ -159,6 +159,9 @@ class FleetState {
   // Forgets what is old.
   void Prune();
   void UpdateGauges();
+  // What a daemon that has registered is told; `saved` are its devices.
+  v1::RegisterResponse Welcome(const FleetSession& session,
+                               const std::vector<v1::FleetDevice>& saved) const;
   // After a write of a host.
   void BelieveHost(const v1::FleetHost& stored, const absl::Status& status, bool claim);
 

@@ -33,7 +33,7 @@ Result RunSpace(const SpaceFlags& flags) {
   const SteadyTime start = SteadyNow();
   for (int i = 0; i < flags.sample; ++i) {
     auto point = space.Sample(rng);
-    if (!point) break;
+    if (!point) continue;  // a draw may find no valid one
     texts.push_back(space.Print(*point));
     auto steps = space.Steps(*point);
     auto built =

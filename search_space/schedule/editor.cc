@@ -49,11 +49,28 @@ void ScheduleEditor::Insert(int index, std::vector<ScheduledStage> made) {
                   std::make_move_iterator(made.end()));
 }
 
+namespace {
+
+// Whatever becomes of the stages between, outputs keep their elements.
+absl::Status CheckOutputs(const TensorProgram& before, const TensorProgram& after) {
+  for (const Stage& s : before.stages) {
+    if (!s.is_output) continue;
+    const Stage* const same = after.FindStage(s.name());
+    if (same == nullptr || !same->is_output || same->tensor->elements != s.tensor->elements) {
+      return Refuse(absl::StrCat("it would change output ", s.name()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status ScheduleEditor::RewriteProgram(
     const std::string& stage,
     absl::FunctionRef<RewrittenProgram(const TensorProgram&, const std::string& stage)> rewrite) {
   if (!IsUnscheduled()) return Refuse("it comes before all other steps");
   HEDDLE_ASSIGN_OR_RETURN(program, rewrite(schedule_.program(), stage));
+  HEDDLE_RETURN_IF_ERROR(CheckOutputs(schedule_.program(), *program));
   schedule_ = Schedule(std::move(program));
   return absl::OkStatus();
 }

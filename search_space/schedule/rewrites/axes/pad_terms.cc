@@ -67,6 +67,11 @@ class AlikeAxes {
     const auto known = classes_.find(ClassOf(axis));
     return known != classes_.end() && known->second.has_product && !known->second.has_output;
   }
+  // Does it stand for an axis of an output, which would be longer, too?
+  bool IsOfOutput(const Var& axis) const {
+    const auto known = classes_.find(ClassOf(axis));
+    return known != classes_.end() && known->second.has_output;
+  }
   // Is dimension `dim` of a stage's tensor along it?
   bool HasDim(const Buffer* tensor, size_t dim, const Var& axis) const {
     return AreAlike(program_.FindStage(tensor)->axes[dim], axis);
@@ -240,8 +245,8 @@ Var PaddedAxisOf(const AlikeAxes& alike, const Stage& sum) {
     return axis == sum.reduce_axes.rend() ? nullptr : *axis;
   };
   const Var of_chain = last([&](const Var& r) { return alike.IsOfChain(r); });
-  return of_chain != nullptr ? of_chain
-                             : last([&](const Var& r) { return IsGatheredAlong(sum.body, r); });
+  if (of_chain != nullptr) return of_chain;
+  return last([&](const Var& r) { return IsGatheredAlong(sum.body, r) && !alike.IsOfOutput(r); });
 }
 
 int64_t WorthPaddingTo(int64_t extent) {

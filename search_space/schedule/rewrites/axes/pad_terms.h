@@ -25,9 +25,9 @@ struct PadTerms {
 
 // The program with stage `name`, O[a] = sum(r) E[.., r, ..] * v, a sum of two tensors' elements,
 // where the stage E is computed, directly or through others, from a sum T of several with an axis
-// of its own for r, or E is read where a tensor of indices says for each r, and the extent n of r
-// is no multiple of `multiple`, 1 to 256, with that axis, and those of all stages that stand for
-// it, as long as the next multiple:
+// of its own for r, or E is read where a tensor of indices says for each r, along which no output
+// lies, and the extent n of r is no multiple of `multiple`, 1 to 256, with that axis, and those of
+// all stages that stand for it, as long as the next multiple:
 //   T[.., j, ..] = sum(..) f, with every element of other tensors that j is an index of, zero where
 //                  j >= n
 //   E[.., j, ..] = select(j < n, e, 0), and so all that is computed elementwise

@@ -80,6 +80,18 @@ op gathered(v, n, c, d) {
   in X[v, c], I[n, 2]: index(v + 1), G[n, d]
   out O[p: 2, i: c, x: d] = sum(r: n) select(I[r, p] < v, X[I[r, p], i], 0) * G[r, x]
 }
+op gathered_by_output(v, n, m, d) {
+  in A[m, n], I[n]: index(v), E[v, d]
+  out W[i: m, r: n] = max(A[i, r], 0)
+  T[i: m, r: n]: bfloat16 = W[i, r] + 1
+  out O[i: m, x: d] = sum(r: n) T[i, r] * E[I[r], x]
+}
+op gathered_by_reduced(v, n, m, d) {
+  in A[m, n], I[n]: index(v), E[v, d]
+  out M[r: n] = max(i: m) A[i, r]
+  T[i: m, r: n]: bfloat16 = A[i, r] - M[r]
+  out O[i: m, x: d] = sum(r: n) T[i, r] * E[I[r], x]
+}
 )";
 
 TensorProgram Made(const std::string& op, const std::string& shape) {
@@ -170,6 +182,14 @@ TEST(PadTermsTest, WhatIsGatheredIsZeroBehindTheEnd) {
   EXPECT_EQ(worth(17), 0);
   EXPECT_EQ(worth(15), 0);
   EXPECT_EQ(worth(1024), 0);
+  // Outputs keep their length, also where the sum reads them through others.
+  for (const char* op : {"gathered_by_output", "gathered_by_reduced"}) {
+    const TensorProgram read = Made(op, "v=9,n=100,m=4,d=3");
+    EXPECT_TRUE(GatheredTermsWorthPadding(read).empty()) << op;
+    EXPECT_THAT(std::string(WithPaddedTerms(read, "O", 16).status().message()),
+                HasSubstr("is no sum over products of two tensors' elements"))
+        << op;
+  }
 }
 
 // Blocks share its terms out.

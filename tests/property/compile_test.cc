@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -235,8 +236,10 @@ TEST_P(ProductCompileTest, LongEveryPointCompiles) {
   ExpectProductsCompile(GetParam(), kProductPoints);
 }
 
-// Of bfloat16 programs of a suite, points of the sketches whose names begin with `like`.
-void ExpectPointsCompile(const char* suite, std::initializer_list<Case> cases, const char* like) {
+// Of bfloat16 programs of a suite, points of the sketches whose names begin with `like`, and, where
+// there are warpgroups' instructions, with `like_of_warpgroups`.
+void ExpectPointsCompile(const char* suite, std::initializer_list<Case> cases, const char* like,
+                         const char* like_of_warpgroups) {
   static constexpr int kDraws = 200, kPoints = 2;
   const absl::StatusOr<measure::NvrtcInfo> nvrtc = measure::FindNvrtc();
   HEDDLE_NEEDS("nvrtc", nvrtc.ok(), std::string(nvrtc.status().message()));
@@ -245,7 +248,8 @@ void ExpectPointsCompile(const char* suite, std::initializer_list<Case> cases, c
   for (const Case& c : cases) {
     const auto program = std::make_shared<const TensorProgram>(
         *FindOperator(operators, c.op)->Instantiate(*ParseShape(c.shape), DType::kBFloat16));
-    for (const char* arch : {"sm_80", "sm_90"}) {
+    for (const auto& [arch, wanted] :
+         {std::pair("sm_80", like), std::pair("sm_90", like_of_warpgroups)}) {
       const Target target = *FindTarget(arch);
       const auto space = SearchSpace::Create(program, target);
       ASSERT_TRUE(space.ok()) << space.status();
@@ -254,7 +258,7 @@ void ExpectPointsCompile(const char* suite, std::initializer_list<Case> cases, c
       for (int draw = 0; draw < kDraws && seen < kPoints; ++draw) {
         const Point point = *space->Sample(rng);
         const std::string text = space->Print(point);
-        if (!absl::StartsWith(text, like)) continue;
+        if (!absl::StartsWith(text, wanted)) continue;
         ++seen;
         const auto lowered = space->Lower(point);
         ASSERT_TRUE(lowered.ok()) << lowered.status();
@@ -274,9 +278,9 @@ void ExpectPointsCompile(const char* suite, std::initializer_list<Case> cases, c
 TEST(AttentionCompileTest, RollingPointsCompile) {
   ExpectPointsCompile("attention.op",
                       {{"attention", "b=96,s=512,t=512,d=64"},
-                       {"causal_attention", "b=1,s=1008,d=128"},
+                       {"causal_attention", "b=1,s=1056,d=128"},
                        {"gqa_causal_attention", "h=8,g=4,s=2048,d=80"}},
-                      "rolling:");
+                      "rolling:", "rolling_warpgroup:");
 }
 
 // Products of float32 stages in two parts (split_operand).
@@ -284,9 +288,9 @@ TEST(PartsCompileTest, PointsCompile) {
   ExpectPointsCompile(
       "unlisted.op",
       {{"mlp_residual", "m=2048,d=512,h=2048"}, {"linear_attention", "b=32,t=2048,d=64,e=64"}},
-      "split_operand/");
+      "split_operand/", "split_operand/");
   ExpectPointsCompile("operators.op", {{"causal_attention", "b=16,s=1024,d=64"}},
-                      "split_operand/rolling:");
+                      "split_operand/rolling:", "split_operand/rolling:");
 }
 
 INSTANTIATE_TEST_SUITE_P(Products, ProductCompileTest, testing::ValuesIn(kProductCases),

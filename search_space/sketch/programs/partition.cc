@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/sketch/patterns/chain.h"
 #include "search_space/sketch/programs/instructions.h"

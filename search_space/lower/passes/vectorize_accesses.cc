@@ -139,10 +139,12 @@ class LoopVectorizer {
     });
   }
 
+  // Of what the lanes read, not of the indices that say where, or conditions, which they share.
   bool AllLoadsWide(const Expr& e) const {
     bool all = true;
     Visit(e, [&](const Expr& node) {
-      if (node->op == Op::kLoad) all = all && node->lanes == lane_->extent;
+      if (node->op != Op::kLoad || !MentionsAny(node, {lane_.get()})) return;
+      all = all && node->lanes == lane_->extent;
     });
     return all;
   }

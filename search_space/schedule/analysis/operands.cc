@@ -1,10 +1,12 @@
 #include "search_space/schedule/analysis/operands.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/narrow_expr.h"
 #include "search_space/ir/expr/queries.h"
 
@@ -16,6 +18,10 @@ std::vector<Var> AxesOf(const ScheduledStage& stage) {
   axes.insert(axes.end(), stage.reduce_axes.begin(), stage.reduce_axes.end());
   return axes;
 }
+
+// By so many times fewer elements the groups of a chain's parts are worth another order.
+constexpr double kFewer = 2;
+constexpr size_t kMostFactors = 8;  // each of which may be joined with each
 
 class OperandFinder {
  public:
@@ -100,33 +106,97 @@ class OperandFinder {
     for (const Expr& arg : e->args) Flatten(arg, op, parts);
   }
 
-  // Each part goes to the first group with which it does not depend on all axes yet.
+  void AddFactors(const Expr& e, std::vector<Expr>& factors) {
+    if (e->op != Op::kMul) {
+      factors.push_back(Grouped(e));
+      return;
+    }
+    for (const Expr& arg : e->args) AddFactors(arg, factors);
+  }
+
+  struct Group {
+    Expr value;
+    AxisSet axes;
+  };
+
+  // Of a chain's parts, of which none depends on all axes, each joins the first group with which it
+  // does not either. Or, where groups of factors have far fewer elements then, those two are joined
+  // again and again that have fewest together: of M[i, j] * X[i, r] * X[i, q] the last two.
   Expr GroupedChain(const Expr& e) {
     std::vector<Expr> parts;
     Flatten(e, e->op, parts);
-    struct Group {
-      Expr value;
-      AxisSet axes;
-    };
-    std::vector<Group> groups;
-    for (const Expr& part : parts) {
-      const AxisSet axes = Axes(part);
-      const auto home = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
-        AxisSet both = axes;
-        Unite(both, group.axes);
-        return IsProper(both);
-      });
-      if (home == groups.end()) {
-        groups.push_back({part, axes});
-      } else {
-        home->value = MakeExpr(e->op, {home->value, part});
-        Unite(home->axes, axes);
-      }
+    std::vector<Group> groups = InOrder(e->op, parts);
+    std::vector<Expr> factors;
+    if (e->op == Op::kMul) AddFactors(e, factors);
+    if (factors.size() > 2 && factors.size() <= kMostFactors) {
+      std::vector<Group> smallest = SmallestFirst(factors);
+      if (kFewer * ElementsOf(smallest) <= ElementsOf(groups)) groups = std::move(smallest);
     }
     Expr whole = groups[0].value;
     for (size_t g = 1; g < groups.size(); ++g) whole = MakeExpr(e->op, {whole, groups[g].value});
     kept_.push_back(whole);
     return StructurallyEqual(whole, e) ? e : whole;
+  }
+
+  std::vector<Group> InOrder(Op op, const std::vector<Expr>& parts) {
+    std::vector<Group> groups;
+    for (const Expr& part : parts) {
+      const Group group{part, Axes(part)};
+      const auto home = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+        return IsProper(Union(g.axes, group.axes));
+      });
+      if (home == groups.end()) {
+        groups.push_back(group);
+      } else {
+        Join(op, *home, group);
+      }
+    }
+    return groups;
+  }
+
+  std::vector<Group> SmallestFirst(const std::vector<Expr>& factors) {
+    std::vector<Group> groups;
+    for (const Expr& factor : factors) groups.push_back({factor, Axes(factor)});
+    for (;;) {
+      std::optional<double> fewest;
+      size_t first = 0, second = 0;
+      for (size_t a = 0; a < groups.size(); ++a) {
+        for (size_t b = a + 1; b < groups.size(); ++b) {
+          const AxisSet both = Union(groups[a].axes, groups[b].axes);
+          if (!IsProper(both) || (fewest.has_value() && ElementsAlong(both) >= *fewest)) continue;
+          fewest = ElementsAlong(both);
+          first = a;
+          second = b;
+        }
+      }
+      if (!fewest.has_value()) return groups;
+      Join(Op::kMul, groups[first], groups[second]);
+      groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(second));
+    }
+  }
+
+  static void Join(Op op, Group& group, const Group& other) {
+    group.value = MakeExpr(op, {group.value, other.value});
+    Unite(group.axes, other.axes);
+  }
+
+  static AxisSet Union(AxisSet set, const AxisSet& other) {
+    Unite(set, other);
+    return set;
+  }
+
+  double ElementsAlong(const AxisSet& set) const {
+    double elements = 1;
+    for (size_t a = 0; a < axes_.size(); ++a) {
+      if (set[a]) elements *= static_cast<double>(axes_[a]->extent);
+    }
+    return elements;
+  }
+
+  double ElementsOf(const std::vector<Group>& groups) const {
+    double elements = 0;
+    for (const Group& group : groups) elements += ElementsAlong(group.axes);
+    return elements;
   }
 
   const std::vector<Var> axes_;
@@ -150,6 +220,23 @@ void AddMentioned(const Expr& e, const std::vector<Var>& axes, std::vector<size_
   }
 }
 
+// Of those that the load mentions, the axis that numbers neighbours in memory comes last, where
+// another one is mentioned behind it: row % 16 of [.., terms * 16 + row % 16].
+void PutNeighboursLast(const Expr& load, const std::vector<Var>& axes,
+                       std::vector<size_t>& mentioned) {
+  const Linear last = ToLinear(load->args.back());
+  const auto coefficient = [&](size_t a) {
+    const auto term = std::find_if(last.terms.begin(), last.terms.end(), [&](const Term& t) {
+      return t.div == 1 && IsVar(t.x, axes[a]);
+    });
+    return term == last.terms.end() ? 0 : term->coef;
+  };
+  if (mentioned.size() < 2 || coefficient(mentioned.back()) <= 1) return;
+  const auto neighbours = std::find_if(mentioned.begin(), mentioned.end(),
+                                       [&](size_t a) { return coefficient(a) == 1; });
+  if (neighbours != mentioned.end()) std::rotate(neighbours, neighbours + 1, mentioned.end());
+}
+
 }  // namespace
 
 Operands OperandsOf(const ScheduledStage& stage) {
@@ -165,6 +252,7 @@ std::vector<size_t> AxesInMemoryOrder(const ScheduledStage& stage, const Expr& o
   for (const Expr& load : LoadsIn(operand)) {
     std::vector<size_t> mentioned;
     for (const Expr& index : load->args) AddMentioned(index, axes, mentioned);
+    PutNeighboursLast(load, axes, mentioned);
     if (mentioned.size() > inner.size()) inner = std::move(mentioned);
   }
   std::vector<size_t> all, order;

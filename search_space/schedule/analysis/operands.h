@@ -26,7 +26,8 @@ Operands OperandsOf(const ScheduledStage& stage);
 
 // The axes of the stage, data axes first, on which an operand depends, so that neighbours along the
 // last one are neighbours in memory where they are in what the operand reads: in the order of the
-// dimensions of its load with most axes, after those that this load does not have.
+// dimensions of its load with most axes, after those that this load does not have. An axis of which
+// a remainder numbers neighbours, as that of merged rows, comes behind those that stand after it.
 std::vector<size_t> AxesInMemoryOrder(const ScheduledStage& stage, const Expr& operand);
 
 // Does the stage read `tensor` only at its own element, [i, j] where its axes are i and j?

@@ -23,6 +23,8 @@ namespace {
 constexpr double kMostSaved = 3;
 constexpr int64_t kLine = 128;         // bytes that are fetched together
 constexpr int64_t kLeastRowOfPad = 8;  // elements of a row for each that it is padded by
+// How often elements of a stage are read if a copy of all that is read is not worth its bytes.
+constexpr int64_t kLeastReads = 2;
 
 // The one load of a factor, where it has one, and no index: those are stored as they are.
 Expr LoadOf(const Expr& value) {
@@ -115,8 +117,21 @@ class PackingFinder {
     const auto number = static_cast<int64_t>(factor.operand.number);
     const std::string name = absl::StrCat(sum_.name(), ".operand", number);
     const BufferRef copy = MakeBuffer(name, factor.operand.dtype, Scope::kGlobal, shape);
+    if (IsShorterStored(ValueOf(i), factor, *copy)) {
+      return Packing{loads[0]->buffer->name, {Materialize{loads[0]->buffer->name}}};
+    }
     if (!IsBulkCopied(*copy) || !Pays(BytesOf(*copy))) return std::nullopt;
     return Packing{loads[0]->buffer->name, {GatherRead{sum_.name(), number}, Materialize{name}}};
+  }
+
+  // Is the factor elements of a stage that is computed where they are read, each of them several
+  // times, as windows do, and are they fetched as well from where that stage is stored?
+  bool IsShorterStored(const Expr& value, const Factor& factor, const Buffer& copy) const {
+    const std::vector<BufferRef>& inlined = factor.operand.inlined;
+    return value->op == Op::kLoad &&
+           std::find(inlined.begin(), inlined.end(), value->buffer) != inlined.end() &&
+           kLeastReads * value->buffer->elements <= copy.elements &&
+           factor.vector == ElementsOfAccess(factor.operand.dtype) && Pays(BytesOf(*value->buffer));
   }
 
   bool Reads(size_t i, const std::string& tensor) const {

@@ -148,7 +148,13 @@ std::vector<Step> MergingSteps(const std::shared_ptr<const TensorProgram>& progr
   const auto steps_of = [](const AxesToMerge& axes) {
     return std::vector<Step>{MergeAxes{axes.stage, axes.outer, axes.inner}};
   };
-  return ThoseThatApply(program, RowsWorthMerging(*program), steps_of);
+  std::vector<Step> steps = ThoseThatApply(program, RowsWorthMerging(*program), steps_of);
+  Schedule merged(program);
+  if (!Apply(steps, merged).ok()) return steps;
+  const std::vector<Step> apart =
+      ThoseThatApply(program, RowsApartWorthMerging(merged.program()), steps_of, steps);
+  steps.insert(steps.end(), apart.begin(), apart.end());
+  return steps;
 }
 
 // Sums that would be too many terms to count are left alone. What is padded is split, too.

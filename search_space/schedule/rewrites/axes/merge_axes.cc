@@ -379,6 +379,39 @@ std::optional<Pair> RowsToMerge(const TensorProgram& program, const Stage& produ
   return std::nullopt;
 }
 
+// Of a product that is no output, the longest axis that only one factor has, and the last one of
+// the result, shorter than a tile, which only that factor has, too, and which lies apart from it.
+std::optional<Pair> RowsApart(const Stage& product, const Expr& factor, const Expr& other) {
+  const auto is_own = [&](const Var& axis) {
+    return axis->extent > 1 && MentionsAny(factor, {axis.get()}) &&
+           !MentionsAny(other, {axis.get()});
+  };
+  const Var& inner = product.axes.back();
+  if (product.is_output || inner->extent >= kTile || !is_own(inner)) return std::nullopt;
+  Var outer;
+  for (const Var& axis : product.axes) {
+    const bool is_longer = outer == nullptr || axis->extent > outer->extent;
+    if (axis != inner && is_own(axis) && is_longer) outer = axis;
+  }
+  if (outer == nullptr || outer->extent < kTile || AreNeighbours(product, {outer, inner})) {
+    return std::nullopt;
+  }
+  return Pair{outer, inner};
+}
+
+// The factors of a product of two tensors; empty of anything else.
+std::vector<Expr> TwoFactorsOf(const Stage& stage) {
+  if (stage.combiner != Combiner::kSum || stage.body->op != Op::kMul) return {};
+  std::vector<Expr> factors = LoadsIn(stage.body);
+  if (factors.size() != 2) factors.clear();
+  return factors;
+}
+
+bool AreNarrow(const std::vector<Expr>& factors) {
+  return std::all_of(factors.begin(), factors.end(),
+                     [](const Expr& factor) { return IsNarrow(factor->buffer->dtype); });
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithMergedAxes(const TensorProgram& program,
@@ -421,16 +454,13 @@ std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program) {
   for (const Stage& stage : program.stages) nodes += NodesOf(stage.body);
   const bool is_short = nodes * static_cast<int64_t>(program.stages.size()) <= kMostNodes;
   for (const Stage& stage : program.stages) {
-    const std::vector<Expr> factors = LoadsIn(stage.body);
-    if (stage.combiner != Combiner::kSum || factors.size() != 2 || stage.body->op != Op::kMul) {
-      continue;
-    }
+    const std::vector<Expr> factors = TwoFactorsOf(stage);
+    if (factors.empty()) continue;
     for (size_t i = 0; i < 2 && is_short; ++i) {
       const auto pair = NeighboursOf(program, stage, factors[i], factors[1 - i]);
       if (pair.has_value()) return {{stage.name(), pair->outer->name, pair->inner->name}};
     }
-    const auto is_narrow = [](const Expr& factor) { return IsNarrow(factor->buffer->dtype); };
-    if (!std::all_of(factors.begin(), factors.end(), is_narrow)) continue;
+    if (!AreNarrow(factors)) continue;
     const auto add = [&](const Pair& pair, const std::vector<Expr>& of) {
       MergedAxes merged(program);
       merged.Add(stage, pair);
@@ -453,12 +483,22 @@ std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program) {
 std::vector<AxesToMerge> RowsWorthMerging(const TensorProgram& program) {
   std::vector<AxesToMerge> found;
   for (const Stage& stage : program.stages) {
-    const std::vector<Expr> factors = LoadsIn(stage.body);
-    if (stage.combiner != Combiner::kSum || factors.size() != 2 || stage.body->op != Op::kMul) {
-      continue;
-    }
-    for (size_t i = 0; i < 2; ++i) {
+    const std::vector<Expr> factors = TwoFactorsOf(stage);
+    for (size_t i = 0; i < factors.size(); ++i) {
       if (const auto pair = RowsToMerge(program, stage, factors[i], factors[1 - i])) {
+        found.push_back({stage.name(), pair->outer->name, pair->inner->name});
+      }
+    }
+  }
+  return found;
+}
+
+std::vector<AxesToMerge> RowsApartWorthMerging(const TensorProgram& program) {
+  std::vector<AxesToMerge> found;
+  for (const Stage& stage : program.stages) {
+    const std::vector<Expr> factors = TwoFactorsOf(stage);
+    for (size_t i = 0; i < factors.size() && AreNarrow(factors); ++i) {
+      if (const auto pair = RowsApart(stage, factors[i], factors[1 - i])) {
         found.push_back({stage.name(), pair->outer->name, pair->inner->name});
       }
     }

@@ -55,6 +55,12 @@ std::vector<AxesToMerge> AxesWorthMerging(const TensorProgram& program);
 // though something, such as a scale of each image, is read along one of the two. A pair may stand
 // in the way of one behind it.
 std::vector<AxesToMerge> RowsWorthMerging(const TensorProgram& program);
+// Of each product of 16-bit numbers which no output is: a factor's longest axis that is no term,
+// and the last axis of the result where that is shorter than a tile and of this factor, too, and
+// they lie apart. As the number of a product the last axis would lie across what threads store, a
+// line of memory for each element; as rows, both are stored in lines, and whoever reads the result
+// finds it so. The factor is read where its elements lie, or as a copy that is packed.
+std::vector<AxesToMerge> RowsApartWorthMerging(const TensorProgram& program);
 
 }  // namespace heddle::search_space
 

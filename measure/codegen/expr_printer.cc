@@ -10,6 +10,7 @@
 #include "base/math.h"
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/linear.h"
+#include "search_space/ir/expr/queries.h"
 
 namespace heddle::measure {
 
@@ -80,6 +81,21 @@ bool IsRoughExponent(const Expr& y) {
   constexpr double kLargest = 16;
   return y->op == Op::kFloat && std::abs(y->float_value) <= kLargest &&
          std::nearbyint(y->float_value) != y->float_value;
+}
+
+// Is it one condition or another one, or something and that?
+bool HasAlternatives(const Expr& e) {
+  if (e->op == Op::kOr) return true;
+  return e->op == Op::kAnd && (HasAlternatives(e->args[0]) || HasAlternatives(e->args[1]));
+}
+
+// Is the condition made of comparisons of integers that no memory is read for?
+bool ComparesIntegersAlone(const Expr& e) {
+  if (e->op == Op::kAnd || e->op == Op::kOr) {
+    return ComparesIntegersAlone(e->args[0]) && ComparesIntegersAlone(e->args[1]);
+  }
+  if (e->op == Op::kNot) return ComparesIntegersAlone(e->args[0]);
+  return e->args.size() == 2 && e->args[0]->type == DType::kInt64 && !ReadsMemory(e);
 }
 
 // Looked at so deep, since the sides of a sum may share what they are made of.
@@ -357,6 +373,14 @@ ExprPrinter::Text ExprPrinter::ConvertSelect(const Expr& e, const Text& conditio
   return CallHelper("choose", absl::StrCat(condition.text, ", ", a.text, ", ", b.text));
 }
 
+// Both sides are asked: where one decides by itself compilers branch on it, for every element of a
+// mask, and compute what the elements of a row have in common for each of them.
+ExprPrinter::Text ExprPrinter::ConvertMask(const Expr& e) {
+  if (e->op != Op::kAnd && e->op != Op::kOr) return Convert(e);
+  const Text a = ConvertMask(e->args[0]), b = ConvertMask(e->args[1]);
+  return {absl::StrCat(At(a, kPrimary), e->op == Op::kAnd ? " & " : " | ", At(b, kPrimary)), kAnd};
+}
+
 std::optional<ExprPrinter::Text> ExprPrinter::ConvertInfix(const Expr& e) {
   static constexpr struct {
     Op op;
@@ -460,6 +484,7 @@ ExprPrinter::Text ExprPrinter::ConvertValue(const Expr& e) {
   if (e->type == DType::kFloat64) float64 = true;
   const Rounded rounded = std::exchange(rounded_, Rounded::kNot);
   if (std::optional<Text> rough = ConvertRough(e, rounded)) return *std::move(rough);
+  if (HasAlternatives(e) && ComparesIntegersAlone(e)) return ConvertMask(e);
   if (std::optional<Text> infix = ConvertInfix(e)) return *std::move(infix);
   switch (e->op) {
     case Op::kInt:

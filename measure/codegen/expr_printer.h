@@ -80,6 +80,8 @@ class ExprPrinter {
   Text ConvertValue(const search_space::Expr& e);
   Text ConvertCast(const search_space::Expr& e);
   Text ConvertFunction(const search_space::Expr& e);
+  // Of comparisons of integers, of which some are alternatives.
+  Text ConvertMask(const search_space::Expr& e);
   // nullopt: no operator between operands.
   std::optional<Text> ConvertInfix(const search_space::Expr& e);
   // What becomes of a value that is rounded to 16 bits at once: all of it, or a factor.

@@ -122,6 +122,7 @@ std::vector<Sketch> SketchesInForm(const std::shared_ptr<const TensorProgram>& p
   for (const Algorithm& algorithm : algorithms) {
     const bool is_definition = algorithm.steps.empty();
     if (!is_definition && !algorithm.is_last) AddAlgorithm(program, target, algorithm, sketches);
+    if (algorithm.name == "flatten") AddSharedWindows(program, target, algorithm, sketches);
   }
   if (is_divided) {
     AddPartitions(program, target, StartsOf(program, definition, parted), kAnyPartition, sketches);

@@ -56,6 +56,18 @@ void AddMerged(const std::shared_ptr<const TensorProgram>& program, const std::v
             target, sketches);
 }
 
+// What several outputs read is merged where one kernel computes them all, which need not be the
+// best: each of them is stored as the registers of a product lie.
+void AddMergedOutputs(const std::shared_ptr<const TensorProgram>& program,
+                      const std::vector<Step>& steps, const char* called, const Target& target,
+                      std::vector<Sketch>& sketches) {
+  std::vector<Sketch> added;
+  AddMerged(std::make_shared<const ProgramShape>(FuseKernelsTogether(program, steps)), called,
+            target, added);
+  sketches.insert(sketches.end(), std::make_move_iterator(added.begin()),
+                  std::make_move_iterator(added.end()));
+}
+
 // Those that store what is made of one of these reductions alone, by their roots.
 std::set<std::string> KernelsWith(const std::set<std::string>& reductions,
                                   const ProgramShape& shape) {
@@ -134,13 +146,7 @@ void AddPlaces(const std::shared_ptr<const TensorProgram>& program, const Target
   if (products.empty()) return;
   const Partition partition{.merged = KernelsWith(products, FindKernels(program, steps))};
   AddMerged(program, steps, partition, "places/", target, sketches);
-  // What several outputs read is merged where one kernel computes them all, which need not be the
-  // best: each of them is stored as the registers of a product lie.
-  std::vector<Sketch> of_several;
-  AddMerged(std::make_shared<const ProgramShape>(FuseKernelsTogether(program, steps)), "places/",
-            target, of_several);
-  sketches.insert(sketches.end(), std::make_move_iterator(of_several.begin()),
-                  std::make_move_iterator(of_several.end()));
+  AddMergedOutputs(program, steps, "places/", target, sketches);
 }
 
 void AddStacked(const std::shared_ptr<const TensorProgram>& program, const Target& target,
@@ -156,7 +162,9 @@ void AddStacked(const std::shared_ptr<const TensorProgram>& program, const Targe
     partition.merged.insert(stage.name());
     stacked = *std::move(more);
   }
-  if (!steps.empty()) AddMerged(program, steps, partition, "stacked/", target, sketches);
+  if (steps.empty()) return;
+  AddMerged(program, steps, partition, "stacked/", target, sketches);
+  AddMergedOutputs(program, steps, "stacked/", target, sketches);
 }
 
 void AddReduced(const std::shared_ptr<const TensorProgram>& program, const Target& target,

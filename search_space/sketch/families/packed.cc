@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "search_space/ir/expr/queries.h"
+#include "search_space/schedule/rewrites/axes/permute.h"
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/programs/combinations.h"
+#include "search_space/sketch/programs/partition.h"
 #include "search_space/sketch/programs/plans.h"
 
 namespace heddle::search_space {
@@ -63,6 +66,24 @@ void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target
       if (packs_all) sketches[s].draws = 2;
     }
   }
+}
+
+void AddSharedWindows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                      const Algorithm& flattening, std::vector<Sketch>& sketches) {
+  const std::vector<std::string> windows = StagesOfSharedWindows(*program);
+  if (windows.empty()) return;
+  const Partition partition{.stored = {windows.begin(), windows.end()}};
+  const auto shape =
+      std::make_shared<const ProgramShape>(FindKernels(program, flattening.steps, partition));
+  std::vector<Plans> plans = PlansOfPartition(*shape, target);
+  if (!IsEachMade(plans) || CountMatrices(plans) == 0) return;
+  for (Plans& of_kernel : plans) KeepMatrices(true, of_kernel);
+  const size_t first = sketches.size();
+  AddCombinations(plans, shape, sketches);
+  for (size_t s = first; s < sketches.size(); ++s) {
+    sketches[s].name = absl::StrCat(flattening.name, "/", sketches[s].name, NameOf(partition));
+  }
+  AddPacked(program, target, *shape, flattening.name + "+pack", sketches);
 }
 
 }  // namespace heddle::search_space

@@ -8,6 +8,7 @@
 
 #include "search_space/ir/target.h"
 #include "search_space/ir/tensor_program.h"
+#include "search_space/sketch/programs/algorithms.h"
 #include "search_space/sketch/programs/sketch.h"
 
 namespace heddle::search_space {
@@ -17,6 +18,11 @@ namespace heddle::search_space {
 // often. What these steps store is stored as the copy alone.
 void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                const ProgramShape& shape, const std::string& name, std::vector<Sketch>& sketches);
+
+// Adds those that store what several convolutions read in windows once (permute.h), behind the
+// steps that make rows of the windows' positions, and those of them that pack what else these read.
+void AddSharedWindows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
+                      const Algorithm& flattening, std::vector<Sketch>& sketches);
 
 }  // namespace heddle::search_space
 

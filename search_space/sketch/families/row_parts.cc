@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/math.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/queries.h"
 #include "search_space/ir/matrix.h"
 #include "search_space/schedule/rewrites/reductions/recompute.h"
@@ -22,26 +23,45 @@
 namespace heddle::search_space {
 namespace {
 
+// What is computed, as 16-bit numbers, for the products whose rows `steps` reduce in parts.
+std::set<std::string> ComputedFactors(const TensorProgram& program,
+                                      const std::vector<Step>& steps) {
+  std::set<std::string> computed;
+  for (const Step& step : steps) {
+    const Stage& product = *program.FindStage(std::get<ReduceInParts>(step).stage);
+    for (const Expr& load : LoadsIn(product.body)) {
+      const Stage* made_by = program.FindStage(load->buffer.get());
+      const bool is_computed = made_by != nullptr && !made_by->is_reduction() &&
+                               !made_by->is_output && IsHalf(load->buffer->dtype);
+      if (is_computed) computed.insert(made_by->name());
+    }
+  }
+  return computed;
+}
+
 // The program behind `steps`, which reduce rows of products in parts, in kernels that make these
-// where a product's tile lies: with what combines the parts in the kernel that reads it, and with
-// that in kernels of its own.
+// where a product's tile lies, with `stored` in kernels in front: with what combines the parts in
+// the kernel that reads it, and with that in kernels of its own.
 std::vector<std::shared_ptr<const ProgramShape>> FindRowParts(
-    const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps) {
-  Partition partition;
+    const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps,
+    const std::set<std::string>& stored) {
+  Partition partition{.stored = stored};
   for (const Step& step : steps) {
     partition.stored.insert(NameOfParts(std::get<ReduceInParts>(step).stage));
   }
   const ProgramShape apart = FindKernels(program, steps, partition);
   std::set<std::string> inside, combined;
+  const auto is_parts = [&](const std::string& name) {
+    return partition.stored.contains(name) && !stored.contains(name);
+  };
   const auto reads_parts = [&](const Stage& stage) {
     const std::vector<Expr> loads = LoadsIn(stage.body);
-    return std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
-      return partition.stored.contains(load->buffer->name);
-    });
+    return std::any_of(loads.begin(), loads.end(),
+                       [&](const Expr& load) { return is_parts(load->buffer->name); });
   };
   for (const Stage& stage : apart.schedule.program().stages) {
     if (reads_parts(stage)) combined.insert(stage.name());
-    if (!partition.stored.contains(stage.name())) continue;
+    if (!is_parts(stage.name())) continue;
     for (const Expr& part : LoadsIn(stage.body)) inside.insert(part->buffer->name);
   }
   for (const Step& step : steps) inside.insert(std::get<ReduceInParts>(step).stage);
@@ -105,7 +125,12 @@ void AddRowParts(const std::shared_ptr<const TensorProgram>& program, const Targ
       parted = *more;
     }
     if (steps.empty()) continue;
-    AddFirst(FindRowParts(program, steps), columns, /*only_matrices=*/true, target, added);
+    AddFirst(FindRowParts(program, steps, {}), columns, /*only_matrices=*/true, target, added);
+    // A factor that is computed where it is read is computed for each tile that reads it.
+    const std::set<std::string> computed = ComputedFactors(*program, steps);
+    if (computed.empty()) continue;
+    AddFirst(FindRowParts(program, steps, computed), columns, /*only_matrices=*/true, target,
+             added);
   }
   AddAsOften(std::move(added), sketches);
 }
@@ -122,7 +147,7 @@ void AddLongRows(const std::shared_ptr<const TensorProgram>& program, const Targ
   std::vector<Sketch> added;
   for (const int64_t columns : {1024, 4096, 16384}) {
     if (2 * columns > rows->columns) break;
-    auto shapes = FindRowParts(program, {ReduceInParts{rows->stage, columns}});
+    auto shapes = FindRowParts(program, {ReduceInParts{rows->stage, columns}}, {});
     if (has_rows) shapes.erase(shapes.begin());
     AddFirst(shapes, columns, /*only_matrices=*/false, target, added);
   }

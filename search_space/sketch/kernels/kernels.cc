@@ -70,6 +70,7 @@ class ShapeFinder {
     for (const BufferRef& sum : sums) behind_.insert(sum.get());
     FindBehind({});
     if (sums.empty() || !KeepReadBySums(sums) || !FuseFront({}) || !MergeSums(sums)) return;
+    if (IsReadBehind(sums)) return;
     AddFrontKernel();
     FindKernelsBehind();
     std::vector<int>& beside = shape_.kernels[0].beside;
@@ -153,6 +154,19 @@ class ShapeFinder {
       Take(CacheWrite{output, Scope::kLocal});
     }
     return true;
+  }
+
+  // Does what comes behind the sums read what the front's kernel computes for itself?
+  bool IsReadBehind(const std::vector<BufferRef>& sums) const {
+    const std::vector<ScheduledStage>& all = schedule_.stages();
+    return std::any_of(all.begin(), all.end(), [&](const ScheduledStage& s) {
+      if (IsBehind(s) || s.is_output || s.inlined) return false;
+      const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
+      return std::any_of(readers.begin(), readers.end(), [&](int r) {
+        const bool is_sum = std::find(sums.begin(), sums.end(), stage(r).tensor) != sums.end();
+        return IsBehind(stage(r)) && !is_sum;
+      });
+    });
   }
 
   // One kernel for what is left of sums of the same shape; false where one has no reader that is a

@@ -125,13 +125,17 @@ class PackingFinder {
   }
 
   // Is the factor elements of a stage that is computed where they are read, each of them several
-  // times, as windows do, and are they fetched as well from where that stage is stored?
+  // times, as windows do, and are they fetched in whole lines from where that stage is stored?
   bool IsShorterStored(const Expr& value, const Factor& factor, const Buffer& copy) const {
     const std::vector<BufferRef>& inlined = factor.operand.inlined;
-    return value->op == Op::kLoad &&
-           std::find(inlined.begin(), inlined.end(), value->buffer) != inlined.end() &&
-           kLeastReads * value->buffer->elements <= copy.elements &&
-           factor.vector == ElementsOfAccess(factor.operand.dtype) && Pays(BytesOf(*value->buffer));
+    if (value->op != Op::kLoad ||
+        std::find(inlined.begin(), inlined.end(), value->buffer) == inlined.end()) {
+      return false;
+    }
+    const Expr& last = value->args.back();
+    const bool is_row = IsVar(last, VarOf(product_.DepthAxis())) || IsVar(last, VarOf(factor.own));
+    return is_row && value->buffer->shape.back() % ElementsOfAccess(factor.operand.dtype) == 0 &&
+           kLeastReads * value->buffer->elements <= copy.elements && Pays(BytesOf(*value->buffer));
   }
 
   bool Reads(size_t i, const std::string& tensor) const {
@@ -218,7 +222,9 @@ std::vector<std::vector<Packing>> PackingsOf(const ProgramShape& shape, const Ta
     if (!product.has_value()) continue;
     const std::vector<Packing> packs = PackingFinder(shape, kernel, *product).Find();
     is_one_product = is_one_product && (all.empty() || packs.empty());
-    all.insert(all.end(), packs.begin(), packs.end());
+    for (const Packing& pack : packs) {
+      if (std::find(all.begin(), all.end(), pack) == all.end()) all.push_back(pack);
+    }
   }
   if (all.empty()) return {};
   std::vector<std::vector<Packing>> choices = {all};

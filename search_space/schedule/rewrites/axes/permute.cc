@@ -13,11 +13,15 @@
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
 namespace heddle::search_space {
 namespace {
+
+// Terms that units for matrices multiply at once.
+constexpr int64_t kFewestTerms = 16;
 
 // Of each of a stage's axes, which one of the tensor's dimensions it numbers.
 using Order = std::vector<size_t>;
@@ -220,6 +224,51 @@ bool IsMatrix(const Stage& product, const Expr& factor, const Expr& other) {
   return has_rows && !is_window;
 }
 
+// The dimension of what a sum of products loads that numbers terms by itself, where another one is
+// a window's; none otherwise.
+std::optional<size_t> TermsBesideWindow(const Stage& sum, const Expr& load) {
+  const auto mentions_term = [&](const Expr& index) {
+    return std::any_of(sum.reduce_axes.begin(), sum.reduce_axes.end(),
+                       [&](const Var& axis) { return MentionsAny(index, {axis.get()}); });
+  };
+  bool has_window = false;
+  std::optional<size_t> terms;
+  for (size_t d = 0; d < load->args.size(); ++d) {
+    const Expr& index = load->args[d];
+    if (!mentions_term(index)) continue;
+    if (index->op != Op::kVar) {
+      has_window = true;
+    } else if (terms.has_value() || index->var->extent != load->buffer->shape[d]) {
+      return std::nullopt;
+    } else {
+      terms = d;
+    }
+  }
+  const bool fills = terms.has_value() && load->buffer->shape[*terms] >= kFewestTerms;
+  return has_window && fills ? terms : std::nullopt;
+}
+
+// The dimension that numbers the terms of all sums of products that read the stage in windows, two
+// at least, where nobody else reads it; none otherwise.
+std::optional<size_t> TermsOfSharedWindows(const TensorProgram& program, const Stage& stage) {
+  if (stage.is_output || stage.is_reduction() || !IsHalf(stage.tensor->dtype)) return std::nullopt;
+  std::optional<size_t> terms;
+  size_t readers = 0;
+  for (const Stage& reader : program.stages) {
+    if (!ReadsAny(reader.body, {stage.tensor.get()})) continue;
+    ++readers;
+    const std::vector<Expr> loads = LoadsIn(reader.body);
+    if (!AddsUpProducts(reader) || loads.size() != 2) return std::nullopt;
+    for (const Expr& load : loads) {
+      if (load->buffer != stage.tensor) continue;
+      const std::optional<size_t> here = TermsBesideWindow(reader, load);
+      if (!here.has_value() || (terms.has_value() && terms != here)) return std::nullopt;
+      terms = here;
+    }
+  }
+  return readers > 1 ? terms : std::nullopt;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPermutedAxes(
@@ -299,6 +348,28 @@ std::vector<AxisOrder> OrdersOfBatches(const TensorProgram& program) {
     for (size_t d = 0; d < stage.axes.size(); ++d) {
       order.axes.push_back(stage.axes[(rows + d) % stage.axes.size()]->name);
     }
+  }
+  return found;
+}
+
+std::vector<std::string> StagesOfSharedWindows(const TensorProgram& program) {
+  std::vector<std::string> found;
+  for (const Stage& stage : program.stages) {
+    if (TermsOfSharedWindows(program, stage).has_value()) found.push_back(stage.name());
+  }
+  return found;
+}
+
+std::vector<AxisOrder> OrdersOfWindows(const TensorProgram& program) {
+  std::vector<AxisOrder> found;
+  for (const Stage& stage : program.stages) {
+    const std::optional<size_t> terms = TermsOfSharedWindows(program, stage);
+    if (!terms.has_value() || *terms + 1 == stage.axes.size()) continue;
+    AxisOrder& order = found.emplace_back(AxisOrder{stage.name(), {}});
+    for (size_t d = 0; d < stage.axes.size(); ++d) {
+      if (d != *terms) order.axes.push_back(stage.axes[d]->name);
+    }
+    order.axes.push_back(stage.axes[*terms]->name);
   }
   return found;
 }

@@ -45,6 +45,14 @@ std::vector<AxisOrder> OrdersOfReaders(const TensorProgram& program);
 // stay last, and what is made of its result is in the same kernel.
 std::vector<AxisOrder> OrdersOfBatches(const TensorProgram& program);
 
+// The elementwise stages of 16-bit numbers that several sums of products read, and nobody else, all
+// in windows, as convolutions of one padded image X[k, y, x + e] do.
+std::vector<std::string> StagesOfSharedWindows(const TensorProgram& program);
+// Of each of these whose last axis is not that of the terms, the channels k, that one last. Each
+// place of a window then begins where a line of memory does, and one copy of the stage is all that
+// they read; what one sum alone reads may be packed for it (pack.h).
+std::vector<AxisOrder> OrdersOfWindows(const TensorProgram& program);
+
 }  // namespace heddle::search_space
 
 #endif  // HEDDLE_SEARCH_SPACE_SCHEDULE_REWRITES_AXES_PERMUTE_H_

@@ -9,8 +9,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
@@ -71,8 +73,9 @@ class Recomputer {
   // too many elements, or in another way.
   std::vector<Stage> Rewritten(const Stage& reader) {
     const bool is_between = elements_.contains(reader.tensor.get());
-    if (is_between || !ReadsAny(reader.body, elements_) ||
-        kFewer * IterationsOf(reader) > static_cast<double>(of_.tensor->elements)) {
+    const bool reads_few =
+        kFewer * IterationsOf(reader) <= static_cast<double>(of_.tensor->elements);
+    if (is_between || !ReadsAny(reader.body, elements_) || !(reads_few || IsWorthAgain(reader))) {
       return {reader};
     }
     Stage rewritten = reader;
@@ -102,6 +105,27 @@ class Recomputer {
   static constexpr double kFewer = 16;
   static constexpr size_t kMostStages = 4;
   static constexpr int64_t kMostNodes = 1024;  // of what is computed elementwise, written out
+
+  // Of so few terms a product of 16-bit numbers takes less than to store its elements as float32
+  // and to read them.
+  static constexpr int64_t kMostTerms = 512;
+
+  // Does an output wait for what is reduced of the elements, of a product that is as soon computed
+  // again as kept for it?
+  bool IsWorthAgain(const Stage& reader) const {
+    if (reader.is_reduction() || !reader.is_output || !AddsUpProducts(of_)) return false;
+    const std::vector<Expr> factors = LoadsIn(of_.body);
+    const bool are_half = std::all_of(factors.begin(), factors.end(),
+                                      [](const Expr& factor) { return IsHalf(factor->type); });
+    if (factors.size() != 2 || !are_half || ExtentOf(of_.reduce_axes) > kMostTerms) return false;
+    absl::flat_hash_set<const Buffer*> reduced;
+    for (const Stage& stage : program_.stages) {
+      if (&stage == &reader) break;
+      const bool reduces = stage.is_reduction() && ReadsAny(stage.body, elements_);
+      if (reduces || ReadsAny(stage.body, reduced)) reduced.insert(stage.tensor.get());
+    }
+    return ReadsAny(reader.body, reduced);
+  }
 
   // The first that no stage has, those of an earlier step included.
   std::string UnusedName() const {
@@ -203,8 +227,8 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithRecomputedReads(
     if (recomputer.made() > 0) return rewritten;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      name, " is no reduction of which others read few elements, at most a sixteenth, ",
-      "and compare none"));
+      name, " is no reduction of which others read few elements, at most a sixteenth, or an ",
+      "output reads what is as soon computed again as kept, and compare none"));
 }
 
 std::vector<std::string> ReductionsWorthRecomputing(const TensorProgram& program) {

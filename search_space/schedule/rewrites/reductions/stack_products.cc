@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/ir/expr/queries.h"
@@ -45,8 +45,7 @@ class Stacker {
   std::shared_ptr<const TensorProgram> Run() {
     const Stage& stage = program_.stages[number_];
     if (!IsStackable(stage)) return nullptr;
-    const std::optional<size_t> end = EndOf(number_);
-    if (!end.has_value()) return nullptr;
+    made_ = MadeOf(number_);
     for (const size_t own : {size_t{1}, size_t{0}}) {
       own_ = own;
       stacked_ = {number_};
@@ -55,7 +54,7 @@ class Stacker {
       for (size_t o = number_ + 1; o < program_.stages.size(); ++o) {
         const bool may_go =
             std::ssize(stacked_) < kMostPartsRead && IsStackable(program_.stages[o]);
-        if (may_go && EndOf(o) == end) Add(o);
+        if (may_go && AreReadTogether(o)) Add(o);
       }
       if (stacked_.size() > 1) return Made();
     }
@@ -63,25 +62,24 @@ class Stacker {
   }
 
  private:
-  // The elementwise stage that the product's only reader, or the only reader of that and so on,
-  // ends with: others than elementwise stages read it, or several, or it is an output.
-  std::optional<size_t> EndOf(size_t product) const {
-    size_t end = product;
-    while (!program_.stages[end].is_output) {
-      const std::optional<size_t> reader = OnlyReaderOf(program_.stages[end].tensor.get());
-      if (!reader.has_value() || program_.stages[*reader].is_reduction()) break;
-      end = *reader;
+  // The elementwise stages that read the product, themselves or through others of these.
+  std::vector<size_t> MadeOf(size_t product) const {
+    std::vector<size_t> made;
+    absl::flat_hash_set<const Buffer*> tensors = {program_.stages[product].tensor.get()};
+    for (size_t s = product + 1; s < program_.stages.size(); ++s) {
+      const Stage& reader = program_.stages[s];
+      if (reader.is_reduction() || !ReadsAny(reader.body, tensors)) continue;
+      made.push_back(s);
+      tensors.insert(reader.tensor.get());
     }
-    return end == product ? std::nullopt : std::optional(end);
+    return made;
   }
-  std::optional<size_t> OnlyReaderOf(const Buffer* tensor) const {
-    std::optional<size_t> only;
-    for (size_t s = 0; s < program_.stages.size(); ++s) {
-      if (!ReadsAny(program_.stages[s].body, {tensor})) continue;
-      if (only.has_value()) return std::nullopt;
-      only = s;
-    }
-    return only;
+  // Is something made of both, as an element of each?
+  bool AreReadTogether(size_t other) const {
+    const std::vector<size_t> made = MadeOf(other);
+    return std::any_of(made.begin(), made.end(), [&](size_t s) {
+      return std::find(made_.begin(), made_.end(), s) != made_.end();
+    });
   }
 
   // Adds a product behind the first one that shares a factor with it.
@@ -173,6 +171,7 @@ class Stacker {
   const TensorProgram& program_;
   const size_t number_;
   size_t own_ = 1;               // the factor that each product has alone
+  std::vector<size_t> made_;     // elementwise stages of the first one
   std::vector<size_t> stacked_;  // stages
   std::vector<Expr> loads_;      // of each its own factor, in the first one's axes
 };

@@ -23,8 +23,8 @@ struct StackProducts {
 
 // The program with stage `name` and up to three others,
 //   P[x] = sum(r) f * U[u]        Q[x] = sum(r) f * V[u]        Y[..] = .. P[x] .. Q[x] ..
-// which one elementwise stage alone is made of, itself or through others, of tensors U and V of the
-// same type and extents, as
+// of both of which an elementwise stage is made, itself or through others, of tensors U and V of
+// the same type and extents, as
 //   P[a: 2, x] = sum(r) f * select(a < 1, U[u], V[u])           Y[..] = .. P[0, x] .. P[1, x] ..
 // InvalidArgument where there are none.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithStackedProducts(

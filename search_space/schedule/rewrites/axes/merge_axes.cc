@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/schedule/editor.h"
@@ -379,6 +380,21 @@ std::optional<Pair> RowsToMerge(const TensorProgram& program, const Stage& produ
   return std::nullopt;
 }
 
+// Does an index move along the axis and a term as a window does, so that several of their elements
+// are the same place?
+bool IsPlaceOfWindow(const Stage& product, const Expr& factor, const Var& axis) {
+  const auto is_window = [&](const Expr& index) {
+    if (!MentionsAny(index, {axis.get()})) return false;
+    const Linear at = ToLinear(index);
+    return std::any_of(at.terms.begin(), at.terms.end(), [&](const Term& term) {
+      const auto is_term = [&](const Var& r) { return MentionsAny(term.x, {r.get()}); };
+      return term.coef < axis->extent &&
+             std::any_of(product.reduce_axes.begin(), product.reduce_axes.end(), is_term);
+    });
+  };
+  return std::any_of(factor->args.begin(), factor->args.end(), is_window);
+}
+
 // Of a product that is no output, the longest axis that only one factor has, and the last one of
 // the result, shorter than a tile, which only that factor has, too, and which lies apart from it.
 std::optional<Pair> RowsApart(const Stage& product, const Expr& factor, const Expr& other) {
@@ -387,7 +403,10 @@ std::optional<Pair> RowsApart(const Stage& product, const Expr& factor, const Ex
            !MentionsAny(other, {axis.get()});
   };
   const Var& inner = product.axes.back();
-  if (product.is_output || inner->extent >= kTile || !is_own(inner)) return std::nullopt;
+  if (product.is_output || inner->extent >= kTile || !is_own(inner) ||
+      IsPlaceOfWindow(product, factor, inner)) {
+    return std::nullopt;
+  }
   Var outer;
   for (const Var& axis : product.axes) {
     const bool is_longer = outer == nullptr || axis->extent > outer->extent;

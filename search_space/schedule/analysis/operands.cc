@@ -231,7 +231,7 @@ void PutNeighboursLast(const Expr& load, const std::vector<Var>& axes,
     });
     return term == last.terms.end() ? 0 : term->coef;
   };
-  if (mentioned.size() < 2 || coefficient(mentioned.back()) <= 1) return;
+  if (mentioned.size() < 2 || coefficient(mentioned.back()) == 1) return;
   const auto neighbours = std::find_if(mentioned.begin(), mentioned.end(),
                                        [&](size_t a) { return coefficient(a) == 1; });
   if (neighbours != mentioned.end()) std::rotate(neighbours, neighbours + 1, mentioned.end());

@@ -210,7 +210,8 @@ absl::Status MatrixPlan::CheckGrid(const MatrixTile& t) const {
     return k.Refuse(
         absl::StrCat(grid * t.parts, " blocks need not stay: ", t.Resident(), " run at a time"));
   }
-  const size_t outer = kernel_.row_parts ? kernel_.row_parts->rows : 0;
+  // Blocks of whole rows are in the order of the product's axes.
+  const size_t outer = kernel_.StoresRowParts() ? kernel_.row_parts->rows : 0;
   const size_t in_grid = k.axes.size() - (kernel_.places || kernel_.over ? 1 : 0);
   const bool is_grid = in_grid == 2 && t.parts == 1 && t.Blocks(outer) % t.raster == 0;
   if (t.raster > 1 && !is_grid) return k.TooMany(t.raster, "rows of blocks in a group", 1);

@@ -1,14 +1,11 @@
 // Staging through shared memory: tensors that are read across their rows are fetched as tiles,
-// along their rows, and read from shared memory in the order of the output. What is computed of
-// them where they are not read as they lie, as an image with a border is, comes as tiles of
-// results.
+// along their rows, and read from shared memory in the order of the output.
 #include <algorithm>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "search_space/ir/expr/linear.h"
 #include "search_space/ir/expr/queries.h"
 #include "search_space/sketch/rules/rules.h"
 
@@ -39,35 +36,7 @@ int CrossAxis(const ScheduledStage& root, const Expr& load) {
 struct CrossReads {
   std::vector<BufferRef> tensors;
   int axis = -1;
-  bool is_shifted = false;  // is it elsewhere than where the axis says, such as behind a border?
 };
-
-// The axis of `root`, none that runs along its rows, which with a constant numbers the elements of
-// the rows that the load reads; -1 where there is none.
-int ShiftedAxis(const ScheduledStage& root, const Expr& load) {
-  const Linear last = ToLinear(load->args.back());
-  if (load->args.size() < 2 || last.terms.size() != 1) return -1;
-  const Term& term = last.terms[0];
-  const auto is_axis = [&](const Var& axis) { return IsVar(term.x, axis); };
-  const auto axis = std::find_if(root.axes.begin(), root.axes.end() - 1, is_axis);
-  const bool is_row = axis != root.axes.end() - 1 && term.coef == 1 && term.div == 1 &&
-                      term.mod == 0 && MentionsAny(load, {root.axes.back().get()});
-  return is_row ? static_cast<int>(axis - root.axes.begin()) : -1;
-}
-
-// All that the root reads, if that is across its rows, along one axis.
-CrossReads FindShiftedReads(const ScheduledStage& root) {
-  CrossReads found{.is_shifted = true};
-  for (const Expr& load : LoadsIn(root.body)) {
-    const int axis = ShiftedAxis(root, load);
-    const bool fits = axis >= 0 && (found.axis < 0 || axis == found.axis) && IsValueLoad(load) &&
-                      !ReadsIndices(load);
-    if (!fits) return {};
-    found.axis = axis;
-    found.tensors.push_back(load->buffer);
-  }
-  return found;
-}
 
 // What is read elsewhere, too, would make larger tiles than those of one read. Kernels before this
 // one have stored what it reads of other stages.
@@ -105,14 +74,14 @@ class StagingPlan : public KernelPlan {
     threads_y_ = AddHole("threads_y", {1, 2, 4, 8, 16}, 0);
     vector_ = AddHole("vector", AccessWidths(extents_.back(), root.tensor->dtype), 0);
     pad_ = AddHole("pad", {0, 1, 2, 4}, 1);
-    fetch_ = AddHole("fetch", AccessWidths(read_.is_shifted ? 1 : alike, widest), 1);
+    fetch_ = AddHole("fetch", AccessWidths(alike, widest), 1);
   }
 
   std::vector<uint8_t> Default() const override { return {2, 0, 3, 0, 1, 0}; }
 
   absl::Status Check(HoleValues v) const override {
     int64_t bytes = 0;
-    for (const BufferRef& tensor : Staged()) {
+    for (const BufferRef& tensor : read_.tensors) {
       bytes += v[columns_] * (v[rows_] + v[pad_]) * SizeOf(tensor->dtype);
     }
     if (v[rows_] % v[threads_y_] != 0 || v[rows_] % v[fetch_] != 0) {
@@ -134,8 +103,6 @@ class StagingPlan : public KernelPlan {
   }
 
   void Write(ScheduleWriter& w, HoleValues v) const override {
-    std::vector<StageRef> computed;
-    if (read_.is_shifted) computed.push_back(w.CacheWrite(root_, Scope::kShared));
     LoopList blocks = w.Loops(root_), lanes;
     // row -> block, per thread, thread; column -> block, thread (, lane)
     const auto [row_block, row, row_thread] =
@@ -153,32 +120,17 @@ class StagingPlan : public KernelPlan {
     w.Bind(thread, BindTo::kThread);
     w.Unroll(row);
     if (!lanes.empty()) w.Vectorize(lanes[0]);
-    for (const StageRef& tile : computed) {
-      std::vector<size_t> order(extents_.size());
-      std::iota(order.begin(), order.end(), size_t{0});
-      const auto along = order.begin() + read_.axis;
-      std::rotate(along, along + 1, order.end());
-      WriteTile(w, tile, thread, order, v);
-    }
-    for (size_t t = 0; t < read_.tensors.size() && !read_.is_shifted; ++t) {
-      const BufferRef& tensor = read_.tensors[t];
+    for (const BufferRef& tensor : read_.tensors) {
+      const StageRef tile = w.CacheRead(tensor, Scope::kShared, root_);
+      w.ComputeAt(tile, thread);
       std::vector<size_t> as_it_is(tensor->shape.size());
       std::iota(as_it_is.begin(), as_it_is.end(), size_t{0});
-      WriteTile(w, w.CacheRead(tensor, Scope::kShared, root_), thread, as_it_is, v);
+      w.StorageLayout(tile, as_it_is, v[pad_], 0);
+      w.Fetch(tile, Threads(v), v[fetch_]);
     }
   }
 
  private:
-  // What lies in shared memory.
-  std::vector<BufferRef> Staged() const {
-    return read_.is_shifted ? std::vector<BufferRef>{root_.tensor} : read_.tensors;
-  }
-  void WriteTile(ScheduleWriter& w, const StageRef& tile, const LoopRef& thread,
-                 const std::vector<size_t>& order, HoleValues v) const {
-    w.ComputeAt(tile, thread);
-    w.StorageLayout(tile, order, v[pad_], 0);
-    w.Fetch(tile, Threads(v), v[fetch_]);
-  }
   int64_t Threads(HoleValues v) const { return v[threads_y_] * (v[columns_] / v[vector_]); }
   absl::Status Refuse(int64_t value, const char* what) const {
     return absl::ResourceExhaustedError(absl::StrCat(root_.tensor->name, ": ", value, what));
@@ -196,7 +148,6 @@ std::unique_ptr<KernelPlan> PlanStaging(const ProgramShape& shape, const KernelS
   const ScheduledStage& root = shape.stage(kernel.root);
   if (!kernel.reductions.empty() || shape.schedule.HasCompanions(root)) return nullptr;
   CrossReads read = FindCrossReads(shape.schedule, root);
-  if (read.axis < 0) read = FindShiftedReads(root);
   if (read.axis < 0) return nullptr;
   return std::make_unique<StagingPlan>(root, std::move(read), target);
 }

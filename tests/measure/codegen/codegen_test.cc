@@ -134,7 +134,7 @@ std::string HashOfGoldens() {
 }
 
 TEST(Codegen, OtherSourceOrStepsAreAnotherVersion) {
-  constexpr int kVersion = 38;
+  constexpr int kVersion = 39;
   constexpr char kHash[] = "96956aeedd2417ff";
   EXPECT_EQ(kVersion, kGeneratorVersion) << "say here what it stands for: " << HashOfGoldens();
   EXPECT_EQ(HashOfGoldens(), kHash)
@@ -493,6 +493,23 @@ TEST_F(ExprText, NumbersOfIndicesAreClampedToTheLeastFirst) {
   // No number is between these, so that the order decides.
   const Expr empty = MakeExpr(Op::kMax, {MakeExpr(Op::kMin, {x, Int(1)}), Int(3)});
   EXPECT_EQ(Print(empty), "((x < 1 ? x : 1) > 3 ? (x < 1 ? x : 1) : 3)");
+}
+
+// A compiler branches on each condition that decides by itself.
+TEST_F(ExprText, AlternativesOfIntegersAreAllAsked) {
+  const auto both = [](const Expr& a, const Expr& b) { return MakeExpr(Op::kAnd, {a, b}); };
+  const auto either = [](const Expr& a, const Expr& b) { return MakeExpr(Op::kOr, {a, b}); };
+  const Expr a = x < Int(3), b = big < Int(5), c = MakeExpr(Op::kEq, {x, big});
+  EXPECT_EQ(Print(both(a, b)), "x < 3 && big < 5");
+  EXPECT_EQ(Print(either(both(a, b), c)), "((x < 3) & (big < 5)) | (x == big)");
+  EXPECT_EQ(Print(both(a, either(b, c))), "(x < 3) & ((big < 5) | (x == big))");
+  EXPECT_EQ(Print(either(MakeExpr(Op::kNot, {a}), b)), "(!(x < 3)) | (big < 5)");
+  // What is loaded may be there only where the condition before holds.
+  const auto number = Load(MakeBuffer("N", DType::kInt32, Scope::kGlobal, {8}), {x});
+  ExprPrinter printer(DialectOf(Api::kCuda));
+  printer.Bind(x_, "x");
+  printer.Bind(number->buffer, "N");
+  EXPECT_EQ(printer.Print(either(a, number < Int(2))), "x < 3 || N[x] < 2");
 }
 
 // A compiler branches around a function that only one side of a choice calls. What is loaded may be

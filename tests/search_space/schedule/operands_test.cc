@@ -94,6 +94,21 @@ TEST(Operands, AreThoseOfTheGolden) {
   tests::ExpectGolden("operands/bodies.txt", text);
 }
 
+// Of three factors those two are one operand that have fewest elements together.
+TEST(Operands, AreGroupedWhereTheyAreFewest) {
+  const char* text =
+      "op f(n, g, p) {\n  in M[n, g], X[n, p]\n"
+      "  out H[j: g, r: p, q: p] = sum(i: n) M[i, j] * X[i, r] * X[i, q]\n}\n";
+  const auto operands = [&](const std::string& shape) {
+    std::vector<std::string> list;
+    const Schedule schedule(ProgramOf(text, shape));
+    for (const Expr& e : OperandsOf(schedule.stages()[0]).list) list.push_back(ToString(e));
+    return absl::StrJoin(list, "; ");
+  };
+  EXPECT_EQ(operands("n=40,g=30,p=3"), "M[i, j]; X[i, r] * X[i, q]");
+  EXPECT_EQ(operands("n=40,g=3,p=30"), "M[i, j] * X[i, r]; X[i, q]");
+}
+
 // Where one kind of operand was gathered, the others are still found at their numbers.
 TEST(Operands, KeepTheirNumbersWhenOthersAreGathered) {
   for (const char* body : kBodies) {

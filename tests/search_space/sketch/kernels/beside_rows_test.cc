@@ -76,6 +76,16 @@ op of_another_sum(m, n) {
   out Y[i: m, j: n] = X[i, j] * 2
   out S[j: n] = sum(i: m) X[i, j] * exp(-C[j])
 }
+op logarithms(m, n) {
+  in X[m, n]
+  S[i: m] = sum(j: n) X[i, j]
+  U[i: m, j: n] = log(1 + X[i, j] * X[i, j]) * S[i]
+  out Y[i: m, j: n] = U[i, j]
+  M[j: n] = sum(i: m) U[i, j]
+  out A[j: n] = M[j] / m
+  V[j: n] = sum(i: m) (U[i, j] - M[j] / m) * (U[i, j] - M[j] / m)
+  out B[j: n] = V[j] / m
+}
 op needed(m, n) {
   in X[m, n]
   S[j: n] = sum(i: m) X[i, j]
@@ -279,7 +289,7 @@ TEST(BesideRowsTest, SumsThatWaitForOneAnotherAreNotAllBesideRows) {
 
 // Those of which another kernel needs what only the first one has, or that needs another one's.
 TEST(BesideRowsTest, OthersHaveKernelsOfTheirOwn) {
-  for (const char* op : {"read_again", "of_another_sum"}) {
+  for (const char* op : {"read_again", "of_another_sum", "logarithms"}) {
     const auto space = *SearchSpace::Create(Made(op, "m=300,n=48"), *FindTarget("h100"));
     EXPECT_TRUE(DrawnPoints(space, 1, BeginsWith("beside/"), 1, 300).empty()) << op;
   }

@@ -65,6 +65,12 @@ op standardised(n, m) {
   Z[i: n, r: m]: float16 = (X[i, r] - P[r]) * sigmoid(P[r])
   out K[i: n, j: n] = sum(r: m) Z[i, r] * Z[j, r]
 }
+op bytes(n, h, w, ci, co) {
+  in X[n, h, w, ci]: index(256), W[co, 3, 3, ci]
+  H[b: n, y: h, x: w, c: ci]: bfloat16 = X[b, y, x, c] - 128
+  P[b: n, y: h + 2, x: w + 2, c: ci] = select(y >= 1 && y <= h && x >= 1 && x <= w, H[b, y - 1, x - 1, c], 0)
+  out Y[b: n, y: h, x: w, o: co] = sum(r: 3, s: 3, c: ci) P[b, y + r, x + s, c] * W[o, r, s, c]
+}
 op einsum(m, n, k) {
   in A[m, k, 4], B[k, n, 4]
   out C[b: 4, i: m, j: n] = sum(r: k) A[i, r, b] * B[r, j, b]
@@ -152,6 +158,16 @@ TEST(PackingsTest, StoreFactorsThatNoBulkCopyFetches) {
               ElementsAre("E as read, W [1 0]", "E as read", "W [1 0]"));
 }
 
+// A copy of what is read would have each pixel nine times.
+TEST(PackingsTest, StoreWindowsOnce) {
+  const auto packs = PackingsOf(
+      FindKernels(Instantiated("bytes", "n=16,h=28,w=28,ci=64,co=64", DType::kBFloat16), {}),
+      H100());
+  ASSERT_EQ(packs.size(), 1);
+  ASSERT_EQ(packs[0].size(), 1);
+  EXPECT_THAT(ToString(packs[0][0].steps), HasSubstr("materialize(P)"));
+}
+
 TEST(PackingsTest, AreNoneWhereNothingIsToGain) {
   const char* shape = "n=16,h=28,w=28,ci=128,co=128";
   const char* square = "m=4096,n=4096,k=4096";
@@ -202,6 +218,7 @@ constexpr Case kCases[] = {
     {"gathered", "gathered", "m=37,n=24,k=40,v=11", DType::kBFloat16},
     {"gathered_tf32", "gathered", "m=70,n=36,k=20,v=11", DType::kTF32},
     {"rectified", "rectified", "m=67,n=24,k=40", DType::kFloat16},
+    {"bytes", "bytes", "n=1,h=5,w=18,ci=16,co=16", DType::kBFloat16},
     // No product until its factor is stored, which both read, in rows that begin anywhere.
     {"standardised", "standardised", "n=37,m=1043", DType::kFloat16, " parts+pack/"},
 };

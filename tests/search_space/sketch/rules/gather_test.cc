@@ -191,6 +191,23 @@ TEST(Gather, RowsOfATableAreReadInVectors) {
   EXPECT_EQ(WidestLoad(*product, "tile", "E"), 4);
 }
 
+// The indices say where a copy is from: all its lanes ask the same one.
+TEST(Gather, RowsOfATableAreCopiedInVectors) {
+  const auto program = Gather("gathered_matmul", "m=64,n=64,k=64,v=100", DType::kBFloat16);
+  const SearchSpace space = *SearchSpace::Create(program, *FindTarget("h100"));
+  const std::vector<Point> points = DrawnPoints(space, 3, [](const std::string& text) {
+    return absl::StartsWith(text, "warpgroup:") && absl::StrContains(text, " pipeline=3");
+  });
+  ASSERT_FALSE(points.empty());
+  for (const Point& point : points) {
+    const auto lowered = space.Lower(point);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_THAT(ToString(*lowered),
+                testing::ContainsRegex("async_copy Y.acc.operand0[^=]*:8 = E\\["));
+    ExpectComputes(*program, *lowered, 1);
+  }
+}
+
 // An index is a value, too: a factor or a term of a sum that nothing else is read for.
 TEST(Gather, IndicesAreValuesOfReductions) {
   for (const char* text : {

@@ -155,6 +155,16 @@ op of_one_axis(n, c) {
   M[i: n] = max(u: n, v: n) T[i, u, v]
   out Y[i: n, q: c] = sum(u: n, v: n) (T[i, u, v] - M[i]) * V[u, q]
 }
+op middle_core(b, o, j, k, r) {
+  in T[b, o, r, j, k], B[r, j, j, r], C[r, k, k]
+  U[z: b, i: o, p: j, s: r, w: k]: bfloat16 = sum(u: r, v: j) T[z, i, u, v, w] * B[u, v, p, s]
+  out Y[z: b, i: o, p: j, q: k] = sum(s: r, w: k) U[z, i, p, s, w] * C[s, w, q]
+}
+op blurred_rows(n, m, c, k) {
+  in X[n, c, m + 2], W[k, c, 3]
+  T[z: n, q: k, x: m]: bfloat16 = sum(r: c, e: 3) X[z, r, x + e] * W[q, r, e]
+  out Y[z: n, q: k, x: m] = max(T[z, q, x], 0)
+}
 op shared(s, n, c) {
   in A[s, n, c], B[s, n, n]
   P[i: n, j: n, x: c] = sum(t: s) A[t, i, x] * B[t, i, j]
@@ -299,6 +309,46 @@ TEST(MergeAxesTest, RowsOfSeveralImagesAreOfOneMatrix) {
   EvaluateAll(program, inputs);
   EvaluateAll(**merged, values);
   EXPECT_EQ(values.at("Y"), inputs.at("Y"));
+}
+
+// The last axis of the result would be a batch's, whose elements lie across what threads store.
+TEST(MergeAxesTest, RowsThatLieApartAreOfOneMatrix) {
+  const auto worth = [](const std::string& op, const std::string& shape, DType type) {
+    std::string all;
+    for (const AxesToMerge& m : RowsApartWorthMerging(Made(op, shape, type))) {
+      absl::StrAppend(&all, m.stage, " ", m.outer, " ", m.inner, ";");
+    }
+    return all;
+  };
+  const std::string shape = "b=70,o=2,j=3,k=8,r=4";
+  EXPECT_EQ(worth("middle_core", shape, DType::kBFloat16), "U z w;");
+  EXPECT_EQ(worth("middle_core", shape, DType::kFloat32), "");
+  EXPECT_EQ(worth("middle_core", "b=70,o=2,j=3,k=64,r=4", DType::kBFloat16), "");  // whole tiles
+  EXPECT_EQ(worth("middle_core", "b=9,o=2,j=3,k=8,r=4", DType::kBFloat16), "");    // few rows
+  EXPECT_EQ(worth("blurred_rows", "n=70,m=8,c=4,k=5", DType::kBFloat16), "");      // windows
+  const TensorProgram program = Made("middle_core", shape);
+  const auto merged = WithMergedAxes(program, "U", "z", "w");
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  EXPECT_EQ((*merged)->stages[0].tensor->shape, (std::vector<int64_t>{560, 2, 3, 4}));
+  TensorValues inputs = IntegerInputs(program), values = inputs;
+  EvaluateAll(program, inputs);
+  EvaluateAll(**merged, values);
+  EXPECT_EQ(values.at("Y"), inputs.at("Y"));
+}
+
+// The runs of neighbours that a remainder numbers are fetched at once, and stored in lines.
+TEST(MergeAxesTest, RowsThatLieApartAreFetchedInRuns) {
+  const auto program =
+      InstantiatedFrom(kOperators, "middle_core", "b=34,o=2,j=4,k=16,r=4", DType::kBFloat16);
+  const SearchSpace space = *SearchSpace::Create(program, *FindTarget("h100"));
+  const std::vector<Point> points = DrawnPoints(space, 3, BeginsWith("merge/warpgroup+warpgroup:"));
+  ASSERT_FALSE(points.empty());
+  for (const Point& point : points) {
+    const auto lowered = space.Lower(point);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_THAT(ToString(*lowered), testing::ContainsRegex("U.acc.operand0[^=]*:8 = [^=]*T\\["));
+    ExpectComputes(*program, *lowered, 1);
+  }
 }
 
 TEST(MergeAxesTest, WhatHasNoTwoAxesIsRefused) {

@@ -57,6 +57,25 @@ op columns(m) {
   M[i: m] = max(r: m) U[r, i]
   out Y[i: m, j: m] = U[j, i] - M[i]
 }
+op two_of_one_image(n, c, h, w, k) {
+  in X[n, c, h, w], U[k, 3, c], V[k, 3, c]
+  P[z: n, r: c, y: h, x: w + 2] = select(x >= 1 && x <= w, X[z, r, y, x - 1], 0)
+  S[z: n, q: k, y: h, x: w] = sum(r: c, e: 3) P[z, r, y, x + e] * U[q, e, r]
+  T[z: n, q: k, y: h, x: w] = sum(r: c, e: 3) P[z, r, y, x + e] * V[q, e, r]
+  out Y[z: n, q: k, y: h, x: w] = S[z, q, y, x] * sigmoid(T[z, q, y, x])
+}
+op one_of_an_image(n, c, w, k) {
+  in X[n, c, w], U[k, c, 3]
+  P[z: n, r: c, x: w + 2] = select(x >= 1 && x <= w, X[z, r, x - 1], 0)
+  out Y[z: n, q: k, x: w] = sum(r: c, e: 3) P[z, r, x + e] * U[q, r, e]
+}
+op image_read_again(n, c, w, k) {
+  in X[n, c, w], U[k, c, 3], V[k, c, 3]
+  P[z: n, r: c, x: w + 2] = select(x >= 1 && x <= w, X[z, r, x - 1], 0)
+  S[z: n, q: k, x: w] = sum(r: c, e: 3) P[z, r, x + e] * U[q, r, e]
+  T[z: n, q: k, x: w] = sum(r: c, e: 3) P[z, r, x + e] * V[q, r, e]
+  out Y[z: n, q: k, x: w] = S[z, q, x] * T[z, q, x] + P[z, q, x]
+}
 op gates(b, h, s, d) {
   in X[b, h, s, d], A[b, s, d], W[h, d]
   G[z: b, p: h, i: s] = sum(r: d) A[z, i, r] * W[p, r]
@@ -127,6 +146,36 @@ TEST(PermuteTest, ComputesTheSame) {
     EvaluateAll(permuted, got);
     EXPECT_EQ(got.at("Y"), expected.at("Y"));
   }
+}
+
+TEST(PermuteTest, WindowsOfSeveralHaveTheirTermsLast) {
+  const auto worth = [](const std::string& op, const std::string& shape, DType type) {
+    std::string all;
+    for (const auto& [stage, axes] :
+         OrdersOfWindows(*InstantiatedFrom(kOperators, op, shape, type)))
+      absl::StrAppend(&all, stage, ": ", absl::StrJoin(axes, " "), ";");
+    return all;
+  };
+  const char* image = "n=2,c=16,h=3,w=9,k=16";
+  EXPECT_EQ(worth("two_of_one_image", image, DType::kFloat16), "P: z y x r;");
+  EXPECT_EQ(worth("two_of_one_image", image, DType::kFloat32), "");
+  EXPECT_EQ(worth("two_of_one_image", "n=2,c=8,h=3,w=9,k=16", DType::kFloat16), "");  // few terms
+  const char* shape = "n=2,c=16,w=9,k=16";
+  EXPECT_EQ(worth("one_of_an_image", shape, DType::kFloat16), "");
+  EXPECT_EQ(worth("image_read_again", shape, DType::kFloat16), "");
+  const auto program = InstantiatedFrom(kOperators, "two_of_one_image", image, DType::kFloat16);
+  EXPECT_THAT(StagesOfSharedWindows(*program), ElementsAre("P"));
+  const auto permuted = WithPermutedAxes(*program, "P", {"z", "y", "x", "r"});
+  ASSERT_TRUE(permuted.ok()) << permuted.status();
+  EXPECT_THAT(StagesOfSharedWindows(**permuted), ElementsAre("P"));
+  EXPECT_TRUE(OrdersOfWindows(**permuted).empty());
+}
+
+TEST(PermuteTest, WindowsOfSeveralAreStoredOnce) {
+  const auto program =
+      InstantiatedFrom(kOperators, "two_of_one_image", "n=1,c=16,h=5,w=18,k=16", DType::kFloat16);
+  ExpectFormComputes(program);
+  ExpectPointsCompute(program, *FindTarget("h100"), " flatten/");
 }
 
 TEST(PermuteTest, OtherOrdersAreRefused) {

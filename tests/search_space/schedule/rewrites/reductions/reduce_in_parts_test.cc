@@ -154,6 +154,12 @@ op lengths(m, n, k) {
   Z[i: m] = sum(j: n) select(j < N[i], exp(S[i, j] - M[i]), 0)
   out Y[i: m]: float32 = Z[i]
 }
+op of_looked_up(m, n, k) {
+  in A[9, k], D[m]: index(9), B[n, k]
+  Q[i: m, r: k]: bfloat16 = 2 * A[D[i], r]
+  S[i: m, j: n] = sum(r: k) Q[i, r] * B[j, r]
+  out Y[i: m]: float32 = max(j: n) S[i, j]
+}
 op first_columns(m, n, h, k) {
   in A[m, k], B[n, k]
   S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
@@ -403,6 +409,7 @@ INSTANTIATE_TEST_SUITE_P(
         KernelCase{"two_products", "m=40,n=128,k=16", "a100", "matrix_rows"},
         KernelCase{"lengths", "m=40,n=128,k=16", "h100", "warpgroup_rows"},
         KernelCase{"columns_first", "m=512,n=320,k=16", "h100", "warpgroup_rows"},
+        KernelCase{"of_looked_up", "m=40,n=128,k=16", "h100", "row_parts/stream+warpgroup_rows"},
         KernelCase{"mean_loss", "m=40,n=128,k=16", "h100", "warpgroup_rows"},
         KernelCase{"relative_to_all", "m=40,n=128,k=16", "h100", "warpgroup_rows"},
         KernelCase{"whole_loss", "m=40,n=128,k=16", "h100", "warpgroup_rows"}),

@@ -43,6 +43,21 @@ op behind(m, n, k) {
   H[i: m, j: n]: bfloat16 = max(P[i, j], 0) * Q[i, j]
   out Y[i: m, x: k] = sum(j: n) H[i, j] * D[x, j]
 }
+op with_tangent(m, n, k) {
+  in X[m, k], D[m, k], W[n, k], B[n]
+  P[i: m, j: n] = sum(r: k) X[i, r] * W[j, r]
+  Q[i: m, j: n] = sum(r: k) D[i, r] * W[j, r]
+  Z[i: m, j: n] = P[i, j] + B[j]
+  out Y[i: m, j: n] = max(Z[i, j], 0)
+  out T[i: m, j: n] = select(Z[i, j] > 0, Q[i, j], 0)
+}
+op reduced_apart(m, n, k) {
+  in X[m, k], U[n, k], V[n, k]
+  P[i: m, j: n] = sum(r: k) X[i, r] * U[j, r]
+  Q[i: m, j: n] = sum(r: k) X[i, r] * V[j, r]
+  M[i: m] = max(j: n) P[i, j]
+  out Y[i: m, j: n] = Q[i, j] - M[i]
+}
 op read_alone(m, n, k) {
   in X[m, k], U[n, k], V[n, k]
   P[i: m, j: n] = sum(r: k) X[i, r] * U[j, r]
@@ -81,7 +96,11 @@ TEST(StackProductsTest, AreOneProduct) {
   EXPECT_EQ(gated->stages[0].tensor->shape, (std::vector<int64_t>{2, 3, 4}));
   EXPECT_THAT(ToString(gated->stages[0].body), HasSubstr("select(P.place < 1, U[j, r], V[j, r])"));
   EXPECT_THAT(ToString(gated->stages[1].body), HasSubstr("P[1, i, j]"));
-  for (const auto& [op, products] : {std::pair("biased", 2), {"three", 3}, {"behind", 2}}) {
+  for (const auto& [op, products] : {std::pair("biased", 2),
+                                     {"three", 3},
+                                     {"behind", 2},
+                                     {"with_tangent", 2},
+                                     {"read_alone", 2}}) {
     const auto program = Made(op, "m=3,n=4,k=5");
     const auto stacked = *WithStackedProducts(*program, "P");
     EXPECT_EQ(stacked->stages.size(), program->stages.size() - (products - 1)) << op;
@@ -93,7 +112,7 @@ TEST(StackProductsTest, AreOneProduct) {
 }
 
 TEST(StackProductsTest, OthersAreRefused) {
-  for (const char* op : {"read_alone", "nothing_shared", "made_between"}) {
+  for (const char* op : {"nothing_shared", "made_between", "reduced_apart"}) {
     EXPECT_THAT(std::string(WithStackedProducts(*Made(op, "m=3,n=4,k=5"), "P").status().message()),
                 HasSubstr("P is no product that shares a factor"))
         << op;
@@ -107,6 +126,8 @@ TEST(StackProductsTest, PointsComputeTheDefinition) {
   ExpectPointsCompute(Made("gated", "m=37,n=40,k=64"), target, " stacked/warpgroup_places:");
   ExpectPointsCompute(Made("biased", "m=65,n=24,k=40"), target, " stacked/warpgroup_places:");
   ExpectPointsCompute(Made("three", "m=40,n=48,k=64"), target, " stacked/warpgroup_places:");
+  // One kernel for both outputs.
+  ExpectPointsCompute(Made("with_tangent", "m=37,n=40,k=64"), target, " stacked/warpgroup_places:");
   ExpectPointsCompute(Made("gated", "m=37,n=40,k=48"), *FindTarget("a100"),
                       " stacked/matrix_places:");
 }

@@ -83,7 +83,7 @@ bool IsRoughExponent(const Expr& y) {
          std::nearbyint(y->float_value) != y->float_value;
 }
 
-// Is it one condition or another one, or something and that?
+// Is it one condition or another one, or something and that? What is denied has none of its own.
 bool HasAlternatives(const Expr& e) {
   if (e->op == Op::kOr) return true;
   return e->op == Op::kAnd && (HasAlternatives(e->args[0]) || HasAlternatives(e->args[1]));

@@ -106,12 +106,14 @@ class OperandFinder {
     for (const Expr& arg : e->args) Flatten(arg, op, parts);
   }
 
-  void AddFactors(const Expr& e, std::vector<Expr>& factors) {
-    if (e->op != Op::kMul) {
-      factors.push_back(Grouped(e));
+  // Of a part, which is grouped already; not all where there are more than are looked at.
+  void AddFactors(const Expr& part, std::vector<Expr>& factors) {
+    if (factors.size() > kMostFactors) return;
+    if (part->op != Op::kMul || !IsProper(Axes(part))) {
+      factors.push_back(part);
       return;
     }
-    for (const Expr& arg : e->args) AddFactors(arg, factors);
+    for (const Expr& arg : part->args) AddFactors(arg, factors);
   }
 
   struct Group {
@@ -119,15 +121,17 @@ class OperandFinder {
     AxisSet axes;
   };
 
-  // Of a chain's parts, of which none depends on all axes, each joins the first group with which it
-  // does not either. Or, where groups of factors have far fewer elements then, those two are joined
-  // again and again that have fewest together: of M[i, j] * X[i, r] * X[i, q] the last two.
+  // Of a chain's parts each joins the first group with which it does not depend on all axes. Or,
+  // where groups of factors have far fewer elements then, those two are joined again and again that
+  // have fewest together: of M[i, j] * X[i, r] * X[i, q] the last two.
   Expr GroupedChain(const Expr& e) {
     std::vector<Expr> parts;
     Flatten(e, e->op, parts);
     std::vector<Group> groups = InOrder(e->op, parts);
     std::vector<Expr> factors;
-    if (e->op == Op::kMul) AddFactors(e, factors);
+    for (const Expr& part : parts) {
+      if (e->op == Op::kMul) AddFactors(part, factors);
+    }
     if (factors.size() > 2 && factors.size() <= kMostFactors) {
       std::vector<Group> smallest = SmallestFirst(factors);
       if (kFewer * ElementsOf(smallest) <= ElementsOf(groups)) groups = std::move(smallest);

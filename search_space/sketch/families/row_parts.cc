@@ -45,23 +45,20 @@ std::set<std::string> ComputedFactors(const TensorProgram& program,
 std::vector<std::shared_ptr<const ProgramShape>> FindRowParts(
     const std::shared_ptr<const TensorProgram>& program, const std::vector<Step>& steps,
     const std::set<std::string>& stored) {
+  std::set<std::string> parts;
+  for (const Step& step : steps) parts.insert(NameOfParts(std::get<ReduceInParts>(step).stage));
   Partition partition{.stored = stored};
-  for (const Step& step : steps) {
-    partition.stored.insert(NameOfParts(std::get<ReduceInParts>(step).stage));
-  }
+  partition.stored.insert(parts.begin(), parts.end());
   const ProgramShape apart = FindKernels(program, steps, partition);
   std::set<std::string> inside, combined;
-  const auto is_parts = [&](const std::string& name) {
-    return partition.stored.contains(name) && !stored.contains(name);
-  };
   const auto reads_parts = [&](const Stage& stage) {
     const std::vector<Expr> loads = LoadsIn(stage.body);
     return std::any_of(loads.begin(), loads.end(),
-                       [&](const Expr& load) { return is_parts(load->buffer->name); });
+                       [&](const Expr& load) { return parts.contains(load->buffer->name); });
   };
   for (const Stage& stage : apart.schedule.program().stages) {
     if (reads_parts(stage)) combined.insert(stage.name());
-    if (!is_parts(stage.name())) continue;
+    if (!parts.contains(stage.name())) continue;
     for (const Expr& part : LoadsIn(stage.body)) inside.insert(part->buffer->name);
   }
   for (const Step& step : steps) inside.insert(std::get<ReduceInParts>(step).stage);

@@ -142,11 +142,9 @@ class ShapeFinder {
     for (const ScheduledStage& s : schedule_.stages()) {
       if (!s.is_output || IsBehind(s)) continue;
       const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
-      const auto is_sum = [&](int r) {
-        return std::find(sums.begin(), sums.end(), stage(r).tensor) != sums.end();
-      };
+      const auto is_sum = [&](int r) { return IsSum(r, sums); };
       if (std::none_of(readers.begin(), readers.end(), is_sum)) continue;
-      const auto is_other = [&](int r) { return IsBehind(stage(r)) && !is_sum(r); };
+      const auto is_other = [&](int r) { return IsBehindSums(r, sums); };
       if (std::any_of(readers.begin(), readers.end(), is_other)) return false;
       outputs.push_back(s.name());
     }
@@ -162,11 +160,16 @@ class ShapeFinder {
     return std::any_of(all.begin(), all.end(), [&](const ScheduledStage& s) {
       if (IsBehind(s) || s.is_output || s.inlined) return false;
       const std::vector<int> readers = schedule_.ReadersOf(s.tensor.get());
-      return std::any_of(readers.begin(), readers.end(), [&](int r) {
-        const bool is_sum = std::find(sums.begin(), sums.end(), stage(r).tensor) != sums.end();
-        return IsBehind(stage(r)) && !is_sum;
-      });
+      return std::any_of(readers.begin(), readers.end(),
+                         [&](int r) { return IsBehindSums(r, sums); });
     });
+  }
+  // Is the stage behind the sums, and none of them?
+  bool IsBehindSums(int s, const std::vector<BufferRef>& sums) const {
+    return IsBehind(stage(s)) && !IsSum(s, sums);
+  }
+  bool IsSum(int s, const std::vector<BufferRef>& sums) const {
+    return std::find(sums.begin(), sums.end(), stage(s).tensor) != sums.end();
   }
 
   // One kernel for what is left of sums of the same shape; false where one has no reader that is a

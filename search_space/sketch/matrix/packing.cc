@@ -23,7 +23,7 @@ namespace {
 constexpr double kMostSaved = 3;
 constexpr int64_t kLine = 128;         // bytes that are fetched together
 constexpr int64_t kLeastRowOfPad = 8;  // elements of a row for each that it is padded by
-// How often elements of a stage are read if a copy of all that is read is not worth its bytes.
+// How often each element of a tensor is read if a copy of all that is read is not worth its bytes.
 constexpr int64_t kLeastReads = 2;
 
 // The one load of a factor, where it has one, and no index: those are stored as they are.
@@ -117,25 +117,28 @@ class PackingFinder {
     const auto number = static_cast<int64_t>(factor.operand.number);
     const std::string name = absl::StrCat(sum_.name(), ".operand", number);
     const BufferRef copy = MakeBuffer(name, factor.operand.dtype, Scope::kGlobal, shape);
-    if (IsShorterStored(ValueOf(i), factor, *copy)) {
-      return Packing{loads[0]->buffer->name, {Materialize{loads[0]->buffer->name}}};
+    if (ReadsEachOften(ValueOf(i), factor, *copy)) {
+      const BufferRef& stage = ValueOf(i)->buffer;
+      const int made_by = shape_.schedule.FindStage(stage.get());
+      if (made_by >= 0 && shape_.stage(made_by).materialized) return std::nullopt;
+      const std::vector<BufferRef>& inlined = factor.operand.inlined;
+      const bool is_inlined = std::find(inlined.begin(), inlined.end(), stage) != inlined.end();
+      if (is_inlined && Pays(BytesOf(*stage))) {
+        return Packing{stage->name, {Materialize{stage->name}}};
+      }
     }
     if (!IsBulkCopied(*copy) || !Pays(BytesOf(*copy))) return std::nullopt;
     return Packing{loads[0]->buffer->name, {GatherRead{sum_.name(), number}, Materialize{name}}};
   }
 
-  // Is the factor elements of a stage that is computed where they are read, each of them several
-  // times, as windows do, and are they fetched in whole lines from where that stage is stored?
-  bool IsShorterStored(const Expr& value, const Factor& factor, const Buffer& copy) const {
-    const std::vector<BufferRef>& inlined = factor.operand.inlined;
-    if (value->op != Op::kLoad ||
-        std::find(inlined.begin(), inlined.end(), value->buffer) == inlined.end()) {
-      return false;
-    }
+  // Is the factor elements of a tensor that the product reads several times each, as windows do, in
+  // whole lines where the tensor is stored?
+  bool ReadsEachOften(const Expr& value, const Factor& factor, const Buffer& copy) const {
+    if (value->op != Op::kLoad || value->args.empty()) return false;
     const Expr& last = value->args.back();
     const bool is_row = IsVar(last, VarOf(product_.DepthAxis())) || IsVar(last, VarOf(factor.own));
     return is_row && value->buffer->shape.back() % ElementsOfAccess(factor.operand.dtype) == 0 &&
-           kLeastReads * value->buffer->elements <= copy.elements && Pays(BytesOf(*value->buffer));
+           kLeastReads * value->buffer->elements <= copy.elements;
   }
 
   bool Reads(size_t i, const std::string& tensor) const {

@@ -109,6 +109,16 @@ TEST(Operands, AreGroupedWhereTheyAreFewest) {
   EXPECT_EQ(operands("n=40,g=3,p=30"), "M[i, j] * X[i, r]; X[i, q]");
 }
 
+// Each level is grouped once: twice would be 2^25 times for the innermost one.
+TEST(Operands, OfNestedProductsAreFoundInOneWalk) {
+  std::string body = "(A[i, r] - B[r, j])";
+  for (int level = 0; level < 25; ++level) {
+    body = absl::StrCat("(A[i, r] - B[r, j]) * (1.25 + ", body, ")");
+  }
+  const Schedule schedule(ProgramOf(ProgramWith(body), "n=6"));
+  EXPECT_EQ(OperandsOf(schedule.stages()[0]).list.size(), 2);
+}
+
 // Where one kind of operand was gathered, the others are still found at their numbers.
 TEST(Operands, KeepTheirNumbersWhenOthersAreGathered) {
   for (const char* body : kBodies) {

@@ -397,6 +397,8 @@ bool IsPlaceOfWindow(const Stage& product, const Expr& factor, const Var& axis) 
 
 // Of a product that is no output, the longest axis that only one factor has, and the last one of
 // the result, shorter than a tile, which only that factor has, too, and which lies apart from it.
+// No window moves along the last one; the other may be one that is merged already, of which
+// quotients and remainders are read.
 std::optional<Pair> RowsApart(const Stage& product, const Expr& factor, const Expr& other) {
   const auto is_own = [&](const Var& axis) {
     return axis->extent > 1 && MentionsAny(factor, {axis.get()}) &&
@@ -418,7 +420,7 @@ std::optional<Pair> RowsApart(const Stage& product, const Expr& factor, const Ex
   return Pair{outer, inner};
 }
 
-// The factors of a product of two tensors; empty of anything else.
+// What a sum multiplies, where that is made of elements of two tensors; empty of anything else.
 std::vector<Expr> TwoFactorsOf(const Stage& stage) {
   if (stage.combiner != Combiner::kSum || stage.body->op != Op::kMul) return {};
   std::vector<Expr> factors = LoadsIn(stage.body);

@@ -21,7 +21,7 @@ namespace heddle::search_space {
 namespace {
 
 // Terms that units for matrices multiply at once.
-constexpr int64_t kFewestTerms = 16;
+constexpr int64_t kFewestChannels = 16;
 
 // Of each of a stage's axes, which one of the tensor's dimensions it numbers.
 using Order = std::vector<size_t>;
@@ -244,7 +244,7 @@ std::optional<size_t> TermsBesideWindow(const Stage& sum, const Expr& load) {
       terms = d;
     }
   }
-  const bool fills = terms.has_value() && load->buffer->shape[*terms] >= kFewestTerms;
+  const bool fills = terms.has_value() && load->buffer->shape[*terms] >= kFewestChannels;
   return has_window && fills ? terms : std::nullopt;
 }
 

@@ -110,10 +110,32 @@ class Recomputer {
   // and to read them.
   static constexpr int64_t kMostTerms = 512;
 
+  // Is something computed of the elements that is no number, or far from it, where a difference
+  // that should be nothing is off by its last bit: a root of a row's greatest element less each of
+  // them?
+  bool HasEdge(const Expr& body) const {
+    bool has_edge = false;
+    Visit(body, [&](const Expr& e) {
+      const bool is_root =
+          e->op == Op::kSqrt || e->op == Op::kRsqrt || e->op == Op::kLog || e->op == Op::kPow;
+      const bool divides = e->op == Op::kDiv && IsFloat(e->type);
+      if (!is_root && !divides) return;
+      has_edge = has_edge || ReadsAny(e->args[is_root ? 0 : 1], elements_);
+    });
+    return has_edge;
+  }
+
   // Does an output wait for what is reduced of the elements, of a product that is as soon computed
   // again as kept for it?
   bool IsWorthAgain(const Stage& reader) const {
     if (reader.is_reduction() || !reader.is_output || !AddsUpProducts(of_)) return false;
+    // Nor where it has more elements, or is one of several that would each make its own.
+    if (IterationsOf(reader) > static_cast<double>(of_.tensor->elements)) return false;
+    for (const Stage& stage : program_.stages) {
+      const bool reads = !elements_.contains(stage.tensor.get()) && ReadsAny(stage.body, elements_);
+      if (reads && !stage.is_reduction() && &stage != &reader) return false;
+      if ((reads || elements_.contains(stage.tensor.get())) && HasEdge(stage.body)) return false;
+    }
     const std::vector<Expr> factors = LoadsIn(of_.body);
     const bool are_half = std::all_of(factors.begin(), factors.end(),
                                       [](const Expr& factor) { return IsHalf(factor->type); });

@@ -23,8 +23,10 @@ struct Recompute {
 };
 
 // The program in which whoever reads at most a sixteenth as many elements as stage `name`,
-// S[a] = combiner(r) e, has, itself or through what is computed elementwise of S, or is an output
-// that waits for what is reduced of S, a product of 16-bit numbers of 512 terms at most, reads
+// S[a] = combiner(r) e, has, itself or through what is computed elementwise of S, or is the one
+// output that waits for what is reduced of S, a product of 16-bit numbers of 512 terms at most, has
+// no more elements than S, and takes no root, logarithm or power of what it reads of S, nor divides
+// by it, reads
 //   S.at0[b] = combiner(r) e at a = f(b)
 // in the place of S[f(b)], where b are axes of its own: one such stage, S.at0, S.at1 and so on, for
 // each f. InvalidArgument where S is no reduction, or is an output, or nobody reads it so, or

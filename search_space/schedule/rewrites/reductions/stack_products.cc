@@ -74,8 +74,9 @@ class Stacker {
     }
     return made;
   }
-  // Is something made of both, as an element of each?
+  // Does one elementwise stage read both, itself or through others?
   bool AreReadTogether(size_t other) const {
+    if (made_.empty()) return false;
     const std::vector<size_t> made = MadeOf(other);
     return std::any_of(made.begin(), made.end(), [&](size_t s) {
       return std::find(made_.begin(), made_.end(), s) != made_.end();

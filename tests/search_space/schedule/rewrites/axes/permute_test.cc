@@ -176,6 +176,13 @@ TEST(PermuteTest, WindowsOfSeveralAreStoredOnce) {
       InstantiatedFrom(kOperators, "two_of_one_image", "n=1,c=16,h=5,w=18,k=16", DType::kFloat16);
   ExpectFormComputes(program);
   ExpectPointsCompute(program, *FindTarget("h100"), " flatten/");
+  // It is stored: a copy for each convolution would have each place as often as windows do.
+  const auto larger =
+      InstantiatedFrom(kOperators, "two_of_one_image", "n=2,c=64,h=28,w=56,k=64", DType::kFloat16);
+  const SearchSpace space = *SearchSpace::Create(larger, *FindTarget("h100"));
+  for (const Point& point : DrawnPoints(space, 200, [](const std::string&) { return true; })) {
+    EXPECT_FALSE(absl::StrContains(space.Print(point), "[P|P]")) << space.Print(point);
+  }
 }
 
 TEST(PermuteTest, OtherOrdersAreRefused) {

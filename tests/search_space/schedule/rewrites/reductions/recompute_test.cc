@@ -70,6 +70,26 @@ op normalised(m, n, k) {
   Q[i: m] = max(j: n) S[i, j]
   out Y[i: m, j: n]: float32 = R[i, j] + S[i, j] * Q[i]
 }
+op root_of_difference(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) S[i, j]
+  D[i: m, j: n] = M[i] - S[i, j]
+  out Y[i: m, j: n]: float32 = sqrt(D[i, j])
+}
+op two_outputs(m, n, k) {
+  in A[m, k], B[n, k]
+  S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n) S[i, j]
+  out Y[i: m, j: n]: float32 = M[i] - S[i, j]
+  out Z[i: m, j: n]: float32 = M[i] + S[i, j]
+}
+op several_times(m, n, k) {
+  in A[m, k], B[n + 4, k]
+  S[i: m, j: n + 4] = sum(r: k) A[i, r] * B[j, r]
+  M[i: m] = max(j: n + 4) S[i, j]
+  out Y[i: m, j: n, e: 5]: float32 = M[i] - S[i, j + e]
+}
 op only_read(m, n, k) {
   in A[m, k], B[n, k], G[m]: index(n)
   S[i: m, j: n] = sum(r: k) A[i, r] * B[j, r]
@@ -119,6 +139,10 @@ TEST(Recompute, GivesAnOutputThatWaitsForItsRowsAProductOfItsOwn) {
   EXPECT_THAT(WhyNot("normalised", "m=6,n=40,k=513"), HasSubstr("as soon computed again"));
   const auto wide = InstantiatedFrom(kOperators, "normalised", "m=6,n=40,k=8", DType::kFloat32);
   EXPECT_FALSE(WithRecomputedReads(*wide, "S").ok());
+  // A last bit would be no number, and what is read several times would be made as often.
+  for (const char* op : {"root_of_difference", "two_outputs", "several_times"}) {
+    EXPECT_THAT(WhyNot(op, "m=6,n=40,k=8"), HasSubstr("as soon computed again")) << op;
+  }
   ExpectPointsCompute(Made("normalised", "m=70,n=128,k=32"), *FindTarget("h100"),
                       " recompute/row_parts/");
 }

@@ -23,6 +23,8 @@ class Dependence {
   Slope OfFactor(const Expr& e) const;
 
  private:
+  // Of both where neither is 0, which is any factor times 0.
+  Slope OfEither(const Expr& a, const Expr& b) const;
   // e = slope * m + rest.
   Slope OfSummand(const Expr& e) const;
   bool Depends(const Expr& e) const;
@@ -67,18 +69,29 @@ Slope Dependence::OfFactor(const Expr& e) const {
     }
     case Op::kSelect: {
       if (const Expr whole = WholeOf(e)) return OfFactor(whole);
-      if (Depends(e->args[0])) return std::nullopt;
-      const auto is_zero = [](const Expr& x) { return x->op == Op::kFloat && x->float_value == 0; };
-      if (is_zero(e->args[2])) return OfFactor(e->args[1]);
-      if (is_zero(e->args[1])) return OfFactor(e->args[2]);
-      const Slope a = OfFactor(e->args[1]), b = OfFactor(e->args[2]);
-      return a == b ? a : std::nullopt;
+      return Depends(e->args[0]) ? std::nullopt : OfEither(e->args[1], e->args[2]);
     }
+    // With a factor more than 0 these are as many times what they are without it.
+    case Op::kAbs:
+      return OfFactor(e->args[0]);
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMax:
+    case Op::kMin:
+      return OfEither(e->args[0], e->args[1]);
     default: {
       const Expr definition = Inlined(e);
       return definition == nullptr ? std::nullopt : OfFactor(definition);
     }
   }
+}
+
+Slope Dependence::OfEither(const Expr& a, const Expr& b) const {
+  const auto is_zero = [](const Expr& x) { return x->op == Op::kFloat && x->float_value == 0; };
+  if (is_zero(b)) return OfFactor(a);
+  if (is_zero(a)) return OfFactor(b);
+  const Slope of_a = OfFactor(a), of_b = OfFactor(b);
+  return of_a == of_b ? of_a : std::nullopt;
 }
 
 Slope Dependence::OfSummand(const Expr& e) const {

@@ -69,7 +69,8 @@ class Factors {
     // Where each of a chain of stages reads the one before at several places, the factors are
     // exponentially many. Those that were looked at tell what they tell without the others.
     if (left_-- <= 0) return;
-    if (term->op == Op::kMul || term->op == Op::kCast) {
+    if (term->op == Op::kMul || term->op == Op::kCast || term->op == Op::kAbs ||
+        term->op == Op::kNeg || IsRectified(term)) {
       for (const Expr& factor : term->args) Add(factor);
     }
     if (term->op == Op::kLoad) AddDefinition(term);
@@ -78,6 +79,12 @@ class Factors {
     if (term->op != Op::kSelect || !IsZero(term->args[2])) return;
     for (const Expr& c : Conjuncts(Simplify(term->args[0]))) conditions_.push_back(c);
     Add(term->args[1]);
+  }
+  // Of a maximum: where a term is not less than any score.
+  void AddFilled(const Expr& term) {
+    if (const auto filled = FilledIn(term)) {
+      conditions_.insert(conditions_.end(), filled->begin(), filled->end());
+    }
   }
   const std::vector<Expr>& conditions() const { return conditions_; }
 
@@ -89,6 +96,11 @@ class Factors {
     if (Contains(seen_, load)) return;
     seen_.push_back(load);
     Add(DefinitionOf(load));
+  }
+
+  // max(x, 0) and min(x, 0) are zero where x is.
+  static bool IsRectified(const Expr& e) {
+    return (e->op == Op::kMax || e->op == Op::kMin) && (IsZero(e->args[0]) || IsZero(e->args[1]));
   }
 
   // Null: of an input.
@@ -254,7 +266,110 @@ std::vector<Expr> ReadUnder(const Schedule& schedule, const ScheduledStage& redu
   return conditions;
 }
 
+// The comparisons of which all hold where the conditions do.
+std::vector<Expr> MasksIn(const std::vector<Expr>& conditions) {
+  std::vector<Expr> masks;
+  for (const Expr& c : conditions) {
+    for (const Expr& part : WithoutAnds(c)) {
+      if (IsMask(part)) masks.push_back(part);
+    }
+  }
+  return masks;
+}
+
+// Where the terms of a sum, or what is made of its result, read a reduction.
+class PlaceOfReduction {
+ public:
+  PlaceOfReduction(const Schedule& schedule, const ScheduledStage& sum,
+                   const ScheduledStage& reduction)
+      : schedule_(schedule), sum_(sum), reduction_(reduction) {}
+
+  // The indices, in the axes of the sum; nothing where it is not read, or not only at one place.
+  std::optional<ExprList> Find() {
+    Look(sum_.body);
+    if (const auto reader = schedule_.OnlyReaderOf(sum_.tensor.get())) {
+      const ScheduledStage& result = schedule_.stage(*reader);
+      const bool is_own = !result.is_reduction() && ReadsAtOwnElement(result, sum_.tensor);
+      if (is_own && result.axes.size() == sum_.axes.size()) {
+        ExprList axes;
+        for (const Var& axis : sum_.axes) axes.push_back(VarExpr(axis));
+        Look(Substitute(result.body, result.axes, axes));
+      }
+    }
+    return is_one_ ? place_ : std::nullopt;
+  }
+  // Does nobody but the terms of the sum read it?
+  bool IsOfTermsAlone() {
+    Look(sum_.body);
+    const std::vector<int> readers = schedule_.ReadersOf(reduction_.tensor.get());
+    return std::all_of(readers.begin(), readers.end(), [&](int r) {
+      const ScheduledStage& reader = schedule_.stage(r);
+      return &reader == &sum_ || reader.combiner == Combiner::kSum ||
+             std::find(looked_into_.begin(), looked_into_.end(), r) != looked_into_.end();
+    });
+  }
+
+ private:
+  static constexpr int kMost = 256;
+
+  void Look(const Expr& e) {
+    if (left_-- <= 0) return;
+    if (e->op != Op::kLoad) {
+      for (const Expr& arg : e->args) Look(arg);
+      return;
+    }
+    if (e->buffer == reduction_.tensor) {
+      const auto is_same = [](const Expr& a, const Expr& b) { return StructurallyEqual(a, b); };
+      is_one_ = is_one_ && (!place_ || std::equal(place_->begin(), place_->end(), e->args.begin(),
+                                                  e->args.end(), is_same));
+      place_ = e->args;
+      return;
+    }
+    const int s = schedule_.FindStage(e->buffer.get());
+    if (s < 0 || schedule_.stage(s).is_reduction()) return;
+    looked_into_.push_back(s);
+    Look(Substitute(schedule_.stage(s).body, schedule_.stage(s).axes, e->args));
+  }
+
+  const Schedule& schedule_;
+  const ScheduledStage& sum_;
+  const ScheduledStage& reduction_;
+  int left_ = kMost;
+  bool is_one_ = true;
+  std::optional<ExprList> place_;
+  std::vector<int> looked_into_;
+};
+
 }  // namespace
+
+bool MayBeLeftOutWith(const Schedule& schedule, const ScheduledStage& sum,
+                      const ScheduledStage& reduction) {
+  if (IsIdempotent(reduction.combiner) &&
+      PlaceOfReduction(schedule, sum, reduction).IsOfTermsAlone()) {
+    return true;
+  }
+  const auto place = PlaceOfReduction(schedule, sum, reduction).Find();
+  const Var& term = reduction.reduce_axes[0];
+  const auto same = std::find_if(sum.reduce_axes.begin(), sum.reduce_axes.end(),
+                                 [&](const Var& r) { return r->extent == term->extent; });
+  if (!place || reduction.reduce_axes.size() != 1 || same == sum.reduce_axes.end()) return false;
+  Factors factors(schedule, reduction);
+  if (reduction.combiner == Combiner::kSum) {
+    factors.Add(reduction.body);
+  } else if (reduction.combiner == Combiner::kMax) {
+    factors.AddFilled(reduction.body);
+  }
+  std::vector<Expr> masks;
+  for (const Expr& mask : MasksIn(factors.conditions())) {
+    masks.push_back(Simplify(Substitute(mask, [&](const Var& v) -> Expr {
+      if (v == term) return VarExpr(*same);
+      const int axis = reduction.FindAxis(v);
+      return axis < 0 ? nullptr : (*place)[static_cast<size_t>(axis)];
+    })));
+  }
+  return std::all_of(sum.useful.begin(), sum.useful.end(),
+                     [&](const Expr& mask) { return Contains(masks, Simplify(mask)); });
+}
 
 absl::Status SkipMasked::ApplyTo(ScheduleEditor& editor) const {
   HEDDLE_ASSIGN_OR_RETURN(here, editor.FindStage(stage));
@@ -269,12 +384,7 @@ absl::Status SkipMasked::ApplyTo(ScheduleEditor& editor) const {
   Factors factors(editor.schedule(), *here);
   factors.Add(here->body);
   conditions.insert(conditions.end(), factors.conditions().begin(), factors.conditions().end());
-  std::vector<Expr> masks;
-  for (const Expr& c : conditions) {
-    for (const Expr& part : WithoutAnds(c)) {
-      if (IsMask(part)) masks.push_back(part);
-    }
-  }
+  std::vector<Expr> masks = MasksIn(conditions);
   if (masks.empty()) {
     return Refuse(absl::StrCat("no term of ", stage,
                                " has a factor select(c, x, 0), nor is it only read under a "

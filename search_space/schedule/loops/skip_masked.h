@@ -2,6 +2,7 @@
 #define HEDDLE_SEARCH_SPACE_SCHEDULE_LOOPS_SKIP_MASKED_H_
 
 #include "search_space/schedule/primitive.h"
+#include "search_space/schedule/schedule.h"
 
 namespace heddle::search_space {
 
@@ -15,6 +16,13 @@ struct SkipMasked {
 
   HEDDLE_PRIMITIVE(SkipMasked, "skip_masked", stage);
 };
+
+// Of `reduction`, which goes over the terms of `sum` along with it (rolling_update.h): may its
+// terms be left out where those of the sum are (sum.useful)? So they may where the same masks make
+// them change nothing, and those of a maximum or a minimum that only says what terms are relative
+// to.
+bool MayBeLeftOutWith(const Schedule& schedule, const ScheduledStage& sum,
+                      const ScheduledStage& reduction);
 
 }  // namespace heddle::search_space
 

@@ -9,6 +9,7 @@
 #include "search_space/schedule/analysis/rolling_reductions.h"
 #include "search_space/schedule/bounds.h"
 #include "search_space/schedule/editor.h"
+#include "search_space/schedule/loops/skip_masked.h"
 #include "search_space/schedule/matrix/fragment.h"
 #include "search_space/schedule/matrix/row_fragment.h"
 
@@ -121,6 +122,10 @@ absl::Status RollingUpdate::ApplyTo(ScheduleEditor& editor) const {
     rolled.push_back(&schedule.stage(r));
   }
   HEDDLE_RETURN_IF_ERROR(CheckSlopes(schedule, *around, rolled));
+  if (!around->useful.empty() && !MayBeLeftOutWith(schedule, *around, *here)) {
+    return Refuse(
+        absl::StrCat("terms of ", stage, " are of use where those of ", consumer, " are left out"));
+  }
   std::vector<Expr> base;
   std::vector<int64_t> extent;
   HEDDLE_RETURN_IF_ERROR(

@@ -88,7 +88,14 @@ class RollingChainFinder {
       }
     }
     Schedule skipping = shape_.schedule;
-    found.is_masked = Apply(Step(SkipMasked{chain_.root.reduction.name()}), skipping).ok();
+    found.is_masked =
+        Apply(Step(SkipMasked{chain_.root.reduction.name()}), skipping).ok() &&
+        std::all_of(found.statistics.begin(), found.statistics.end(), [&](const StageRef& s) {
+          const auto stage = [&](const StageRef& of) -> const ScheduledStage& {
+            return skipping.stage(skipping.FindStage(of.name()));
+          };
+          return MayBeLeftOutWith(skipping, stage(chain_.root.reduction), stage(s));
+        });
     return found;
   }
 

@@ -198,6 +198,43 @@ op unconverted(s, t, d) {
   O[i: s, x: d] = sum(r: t) exp(T[i, r] - M[i]) * V[r, x]
   out Y[i: s, x: d] = O[i, x]
 }
+op rectified(b, s, d) {
+  in Q[b, s, d], K[b, s, d], V[b, s, d]
+  T[z: b, i: s, j: s] = sum(r: d) Q[z, i, r] * K[z, j, r]
+  M[z: b, i: s] = max(r: s) select(r <= i, T[z, i, r], -3.0e38)
+  U[z: b, i: s, j: s] = select(j <= i, exp(T[z, i, j] - M[z, i]) - 0.5 * exp(-M[z, i]), 0)
+  E[z: b, i: s, j: s]: bfloat16 = max(U[z, i, j], 0)
+  L[z: b, i: s] = sum(r: s) abs(U[z, i, r])
+  O[z: b, i: s, x: d] = sum(r: s) E[z, i, r] * V[z, r, x]
+  out Y[z: b, i: s, x: d]: float32 = O[z, i, x] / L[z, i]
+}
+op sum_of_all(s, d) {
+  in Q[s, d], K[s, d], V[s, d]
+  T[i: s, j: s] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = max(r: s) T[i, r]
+  U[i: s, j: s] = exp(T[i, j] - M[i])
+  E[i: s, j: s]: bfloat16 = select(j <= i, U[i, j], 0)
+  L[i: s] = sum(r: s) U[i, r]
+  O[i: s, x: d] = sum(r: s) E[i, r] * V[r, x]
+  out Y[i: s, x: d]: float32 = O[i, x] / L[i]
+}
+op maximum_of_all(s, d) {
+  in Q[s, d], K[s, d], V[s, d]
+  T[i: s, j: s] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = max(r: s) T[i, r]
+  E[i: s, j: s]: bfloat16 = select(j <= i, exp(T[i, j] - M[i]), 0)
+  L[i: s] = sum(r: s) E[i, r]
+  O[i: s, x: d] = sum(r: s) E[i, r] * V[r, x]
+  out Y[i: s, x: d]: float32 = O[i, x] / L[i] + M[i]
+}
+op floored(s, t, d) {
+  in Q[s, d], K[t, d], V[t, d]
+  T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = max(r: t) T[i, r]
+  E[i: s, j: t]: bfloat16 = max(exp(T[i, j] - M[i]), 0.5)
+  O[i: s, x: d] = sum(r: t) E[i, r] * V[r, x]
+  out Y[i: s, x: d] = O[i, x]
+}
 op other_dependence(s, t, d) {
   in Q[s, d], K[t, d], V[t, d]
   T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]

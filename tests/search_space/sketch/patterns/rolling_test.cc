@@ -45,6 +45,9 @@ TEST(RollingTest, IsFoundByWhatReadsWhat) {
   EXPECT_FALSE(IsRolling("other_dependence", "s=64,t=64,d=32"));
   // Nothing added up so far may be multiplied by infinity.
   EXPECT_FALSE(IsRolling("growing", "s=64,t=64,d=32"));
+  // A factor that makes good for what is rectified at 0 does not for what is at other numbers.
+  EXPECT_TRUE(IsRolling("rectified", "b=1,s=64,d=32"));
+  EXPECT_FALSE(IsRolling("floored", "s=64,t=64,d=32"));
   EXPECT_FALSE(IsRolling("sum_inside", "s=64,t=64,d=32"));
   EXPECT_FALSE(IsRolling("other_row", "s=64,d=32"));
   // 63 terms are no parts of whole matrices.
@@ -177,7 +180,28 @@ TEST(RollingTest, WhatIsReadOtherwiseIsNotHeld) {
   EXPECT_THAT(held("bias_read_elsewhere"), testing::IsEmpty());
 }
 
-// What does not fit is refused for the limit that it breaks.
+// Iterations are left out where no statistic needs their terms, either.
+TEST(RollingTest, TermsThatAStatisticNeedsAreNotLeftOut) {
+  const auto skips = [](const char* op, const char* shape) {
+    const auto space = *SearchSpace::Create(ProgramOf(op, shape), TargetFor("rolling"));
+    const std::vector<Point> points = PointsOf(space, 40);
+    EXPECT_EQ(points.size(), 40U);
+    return std::any_of(points.begin(), points.end(), [&](const Point& point) {
+      return absl::StrContains(space.Print(point), "skip_masked=1");
+    });
+  };
+  EXPECT_TRUE(skips("rectified", "b=2,s=256,d=32"));
+  EXPECT_FALSE(skips("sum_of_all", "s=256,d=32"));
+  EXPECT_FALSE(skips("maximum_of_all", "s=256,d=32"));
+  const auto space =
+      *SearchSpace::Create(ProgramOf("sum_of_all", "s=256,d=32"), TargetFor("rolling"));
+  const std::vector<Step> steps = *space.Steps(PointsOf(space, 1).at(0));
+  Schedule schedule(ProgramOf("sum_of_all", "s=256,d=32"));
+  ASSERT_TRUE(Apply(Step(SkipMasked{"O"}), schedule).ok());
+  EXPECT_THAT(std::string(Apply(steps, schedule).message()),
+              testing::HasSubstr("are of use where those of O"));
+}
+
 // The blocks that have most to do under a causal mask.
 TEST(RollingTest, BlocksOfTheLastRowsMostlyComeFirstUnderAMask) {
   const auto space =
@@ -191,6 +215,7 @@ TEST(RollingTest, BlocksOfTheLastRowsMostlyComeFirstUnderAMask) {
   EXPECT_LT(first, 60);
 }
 
+// What does not fit is refused for the limit that it breaks.
 TEST(RollingTest, RefusalsNameTheLimit) {
   const auto refusal = [](const std::string& changed, const std::string& to) {
     const auto space =

@@ -21,7 +21,9 @@ struct TiledAxis {
   // Every operand is read along it, and it is not the one that lies innermost: its elements have
   // nothing in common.
   bool is_batch = false;
-  // A reduction axis that is fetched whole.
+  // A reduction axis that moves along a data axis in an index, as x + e of a convolution does.
+  bool moves = false;
+  // A reduction axis that is fetched whole: a short one.
   bool is_window() const;
 };
 

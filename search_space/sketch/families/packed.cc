@@ -7,7 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/queries.h"
+#include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/whole_factors.h"
 #include "search_space/schedule/rewrites/axes/permute.h"
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/programs/combinations.h"
@@ -37,6 +40,48 @@ void KeepPacked(const ProgramShape& shape, bool only_last, std::vector<Plans>& p
       KeepMatrices(only_last, made);
     }
   }
+}
+
+// Does a sum of products read the stage in windows that move along data, and nothing else it?
+bool IsReadInWindows(const TensorProgram& program, const Stage& stage) {
+  std::vector<const Stage*> readers;
+  for (const Stage& reader : program.stages) {
+    if (ReadsAny(reader.body, {stage.tensor.get()})) readers.push_back(&reader);
+  }
+  if (readers.size() != 1 || !AddsUpProducts(*readers[0])) return false;
+  const Stage& sum = *readers[0];
+  const std::vector<Expr> loads = LoadsIn(sum.body);
+  return std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
+    return load->buffer == stage.tensor &&
+           std::any_of(load->args.begin(), load->args.end(), [&](const Expr& index) {
+             const auto mentions = [&](const Var& v) { return MentionsAny(index, {v.get()}); };
+             return std::any_of(sum.axes.begin(), sum.axes.end(), mentions) &&
+                    std::any_of(sum.reduce_axes.begin(), sum.reduce_axes.end(), mentions);
+           });
+  });
+}
+
+// The elementwise stages of 16-bit numbers that others read, too, of which a convolution reads a
+// copy with a border, as the gradient behind a rectifier is, whose sums are a bias's.
+std::vector<std::string> StagesWithinBorders(const TensorProgram& program) {
+  std::vector<std::string> found;
+  const auto is_elementwise = [](const Stage& stage) {
+    return !stage.is_output && !stage.is_reduction() && IsHalf(stage.tensor->dtype);
+  };
+  for (const Stage& border : program.stages) {
+    const std::vector<Expr> loads = LoadsIn(border.body);
+    if (!is_elementwise(border) || loads.size() != 1 || !IsReadInWindows(program, border)) continue;
+    const Stage* const stage = program.FindStage(loads[0]->buffer.get());
+    const auto reads_it = [&](const Stage& reader) {
+      return ReadsAny(reader.body, {loads[0]->buffer.get()});
+    };
+    if (stage == nullptr || !is_elementwise(*stage) ||
+        std::count_if(program.stages.begin(), program.stages.end(), reads_it) < 2) {
+      continue;
+    }
+    found.push_back(stage->name());
+  }
+  return found;
 }
 
 }  // namespace
@@ -70,7 +115,8 @@ void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target
 
 void AddSharedWindows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                       const Algorithm& flattening, std::vector<Sketch>& sketches) {
-  const std::vector<std::string> windows = StagesOfSharedWindows(*program);
+  std::vector<std::string> windows = StagesOfSharedWindows(*program);
+  for (const std::string& stage : StagesWithinBorders(*program)) windows.push_back(stage);
   if (windows.empty()) return;
   const Partition partition{.stored = {windows.begin(), windows.end()}};
   const auto shape =

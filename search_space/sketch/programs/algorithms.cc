@@ -175,6 +175,20 @@ std::vector<Step> GatheredPaddingSteps(const std::shared_ptr<const TensorProgram
   return ThoseThatApply(program, GatheredTermsWorthPadding(*program), steps_of);
 }
 
+// Of convolutions whose channels fill no vectors. Flattened behind it, as others are.
+std::vector<Step> ChannelPaddingSteps(const std::shared_ptr<const TensorProgram>& program) {
+  const auto steps_of = [](const TermsToPad& terms) {
+    return std::vector<Step>{PadTerms{terms.stage, terms.multiple}};
+  };
+  std::vector<Step> steps = ThoseThatApply(program, ChannelsWorthPadding(*program), steps_of);
+  Schedule padded(program);
+  if (steps.empty() || !Apply(steps, padded).ok()) return {};
+  const std::vector<Step> flattened =
+      ThoseThatApply(program, padded.program().stages, FlatteningSteps, steps);
+  steps.insert(steps.end(), flattened.begin(), flattened.end());
+  return steps;
+}
+
 // Of the program's sums, behind `before`: those alone for which the check of the definition itself
 // allows it.
 std::vector<Step> SplittingSteps(const std::shared_ptr<const TensorProgram>& program,
@@ -231,6 +245,7 @@ std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& 
       {"join", of_stages(kOfReductions<JoinSums>)},
       {.name = "by_part", .steps = TakingApartSteps(program), .only_matrices = true},
       {.name = "pad_gathered", .steps = GatheredPaddingSteps(program), .only_matrices = true},
+      {.name = "pad_channels", .steps = ChannelPaddingSteps(program), .only_matrices = true},
       {.name = "split_operand",
        .steps = SplittingSteps(program),
        .only_matrices = true,

@@ -27,8 +27,9 @@ struct Algorithm {
 // summed in small ones, for reductions over several tensors, "contract" (contract.h), "winograd"
 // (winograd.h), "phases" (phases.h), "scan" (scan.h), "moments" (shift_moments.h), "expand"
 // (expand.h), "narrow" (narrow_factors.h), "windows" (separate_window.h), "join" (join_sums.h),
-// "by_part" (take_apart.h), "pad_gathered" (pad_terms.h), "split_operand" (split_operand.h) and
-// "pad_terms" (pad_terms.h), of every stage to which that applies; what is padded is split, too.
+// "by_part" (take_apart.h), "pad_gathered" and "pad_channels" (pad_terms.h), "split_operand"
+// (split_operand.h) and "pad_terms" (pad_terms.h), of every stage to which that applies; what is
+// padded is split, too.
 std::vector<Algorithm> AlgorithmsOf(const std::shared_ptr<const TensorProgram>& program);
 
 }  // namespace heddle::search_space

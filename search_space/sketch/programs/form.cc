@@ -52,7 +52,7 @@ Form FormOf(const std::shared_ptr<const TensorProgram>& program) {
     auto divided = WithQuotient(*form.program, s.name());
     if (divided.ok()) Add(Quotient{s.name()}, std::move(divided), form);
   }
-  for (const auto& orders_of : {OrdersOfReaders, OrdersOfBatches, OrdersOfWindows}) {
+  for (const auto& orders_of : {OrdersOfTerms, OrdersOfReaders, OrdersOfBatches, OrdersOfWindows}) {
     for (const auto& [stage, axes] : orders_of(*form.program)) {
       Add(PermuteAxes{stage, axes}, WithPermutedAxes(*form.program, stage, axes), form);
     }

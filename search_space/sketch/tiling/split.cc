@@ -11,10 +11,14 @@ namespace heddle::search_space {
 namespace {
 
 constexpr int64_t kMostParts = 256;
+// Of so many terms each there may be more: a few columns of many rows need them to keep enough of
+// memory's requests under way.
+constexpr int64_t kMostLongParts = 2048, kLongPart = 64;
 constexpr int64_t kShort = 128;  // terms: powers of two leave the parts of fewer unequal
 
 std::vector<int64_t> PartsOf(int64_t terms) {
-  std::vector<int64_t> parts = PowersUpTo(terms / 2, kMostParts);
+  const int64_t most = std::max(kMostParts, std::min(kMostLongParts, terms / kLongPart));
+  std::vector<int64_t> parts = PowersUpTo(terms / 2, most);
   for (int64_t p = 3; terms <= kShort && p <= terms / 2; ++p) {
     if (terms % p == 0 && (p & (p - 1)) != 0) parts.push_back(p);
   }

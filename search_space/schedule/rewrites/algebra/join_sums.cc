@@ -29,10 +29,20 @@ std::vector<bool> AxesMentioned(const Stage& stage, const Expr& e) {
   return mentioned;
 }
 
-// A sum along one axis of products of two numbers that is no result.
+// A sum of products of two numbers that is no result, along one axis, or along several by each of
+// which elements are numbered: those of windows are read several times where they are.
 bool IsSumOfProducts(const Stage& stage) {
-  return stage.combiner == Combiner::kSum && stage.reduce_axes.size() == 1 && !stage.is_output &&
-         stage.body->op == Op::kMul && IsFloat(stage.body->type);
+  const bool is_one = stage.combiner == Combiner::kSum && !stage.is_output &&
+                      stage.body->op == Op::kMul && IsFloat(stage.body->type);
+  if (!is_one || stage.reduce_axes.size() == 1) return is_one;
+  const std::vector<Expr> loads = LoadsIn(stage.body);
+  return std::all_of(loads.begin(), loads.end(), [&](const Expr& load) {
+    return std::all_of(load->args.begin(), load->args.end(), [&](const Expr& index) {
+      return index->op == Op::kVar ||
+             std::none_of(stage.reduce_axes.begin(), stage.reduce_axes.end(),
+                          [&](const Var& axis) { return MentionsAny(index, {axis.get()}); });
+    });
+  });
 }
 
 void AddAddends(const Expr& e, std::vector<Expr>& addends) {
@@ -59,9 +69,27 @@ Expr WithInPlaceOf(const Expr& e, const Expr& addend, const Expr& other) {
   return nullptr;
 }
 
-// With elements of `sum` wherever those of `one` and of `other` at the same place are added.
-Expr WithElementsOf(const Buffer* one, const Buffer* other, const BufferRef& sum,
-                    const Expr& body) {
+// An element of a tensor, some times.
+struct Multiple {
+  Expr load;
+  double times = 1;
+};
+
+// Null: of anything else.
+Multiple MultipleOf(const Expr& e) {
+  if (e->op == Op::kLoad) return {e};
+  for (const size_t i : {0, 1}) {
+    if (e->op != Op::kMul || e->args[i]->op != Op::kFloat) continue;
+    const Expr& other = e->args[1 - i];
+    if (other->op == Op::kLoad) return {other, e->args[i]->float_value};
+  }
+  return {nullptr};
+}
+
+// With elements of `sum` wherever those of `one` and, so many times, of `other` at the same place
+// are added. As often everywhere as where that is first, which `times` says then.
+Expr WithElementsOf(const Buffer* one, const Buffer* other, const BufferRef& sum, const Expr& body,
+                    std::optional<double>& times) {
   return Rewrite(body, [&](const Expr& e) -> Expr {
     std::vector<Expr> addends;
     if (e->op == Op::kAdd) AddAddends(e, addends);
@@ -69,10 +97,12 @@ Expr WithElementsOf(const Buffer* one, const Buffer* other, const BufferRef& sum
     for (const Expr& a : addends) {
       if (a->op != Op::kLoad || a->buffer.get() != one) continue;
       for (const Expr& b : addends) {
-        if (b->op != Op::kLoad || b->buffer.get() != other) continue;
-        const bool are_alike = std::equal(a->args.begin(), a->args.end(), b->args.begin(),
-                                          b->args.end(), StructurallyEqual);
-        if (!are_alike) continue;
+        const auto [load, often] = MultipleOf(b);
+        if (load == nullptr || load->buffer.get() != other) continue;
+        const bool are_alike = std::equal(a->args.begin(), a->args.end(), load->args.begin(),
+                                          load->args.end(), StructurallyEqual);
+        if (!are_alike || times.value_or(often) != often) continue;
+        times = often;
         const Expr rest = WithInPlaceOf(changed == nullptr ? e : changed, b, nullptr);
         if (rest == nullptr) continue;
         const Expr with = StructurallyEqual(rest, a) ? Load(sum, a->args)
@@ -110,16 +140,27 @@ std::optional<Stage> Joined(const Stage& stage, const Stage& other) {
   };
   if (!are_alike()) std::swap(others[0], others[1]);
   if (!are_alike()) return std::nullopt;
-  const Var &own = stage.reduce_axes[0], &its = other.reduce_axes[0];
-  const Var all = MakeVar(own->name, own->extent + its->extent);
-  const Expr is_own = VarExpr(all) < Int(own->extent);
+  const int64_t own = ExtentOf(stage.reduce_axes), its = ExtentOf(other.reduce_axes);
+  const Var all = MakeVar(stage.reduce_axes[0]->name, own + its);
+  const Expr is_own = VarExpr(all) < Int(own);
+  // The axis that stands for several is the last one's fastest.
+  const auto place = [](const std::vector<Var>& axes, const Expr& term, const Var& v) -> Expr {
+    int64_t stride = 1;
+    for (size_t a = axes.size(); a-- > 0; stride *= axes[a]->extent) {
+      if (axes[a] != v) continue;
+      const Expr from = stride == 1 ? term : term / Int(stride);
+      return a == 0 ? from : from % Int(v->extent);
+    }
+    return nullptr;
+  };
   Stage joined = stage;
   joined.reduce_axes = {all};
   ExprList chosen;
   for (size_t i = 0; i < 2; ++i) {
-    const Expr here = Substitute(factors[i], {own}, {VarExpr(all)});
+    const Expr here = Substitute(
+        factors[i], [&](const Var& v) { return place(stage.reduce_axes, VarExpr(all), v); });
     const Expr there = Substitute(others[i], [&](const Var& v) -> Expr {
-      if (v == its) return VarExpr(all) - Int(own->extent);
+      if (const Expr term = place(other.reduce_axes, VarExpr(all) - Int(own), v)) return term;
       const auto axis = std::find(other.axes.begin(), other.axes.end(), v);
       if (axis == other.axes.end()) return nullptr;
       return VarExpr(stage.axes[static_cast<size_t>(axis - other.axes.begin())]);
@@ -157,8 +198,8 @@ bool SharesFactors(const Stage& stage) {
 // are not alike.
 std::optional<Stage> OfOneProduct(const Stage& stage) {
   std::vector<Expr> products;
-  if (!AddProducts(stage.body, false, products) || products.size() < 2 ||
-      products.size() > kMostProducts) {
+  if (stage.reduce_axes.size() != 1 || !AddProducts(stage.body, false, products) ||
+      products.size() < 2 || products.size() > kMostProducts) {
     return std::nullopt;
   }
   std::optional<Stage> joined;
@@ -179,6 +220,25 @@ bool IsRead(const TensorProgram& program, const Buffer* tensor) {
                      [&](const Stage& stage) { return ReadsAny(stage.body, {tensor}); });
 }
 
+// The elementwise stage of which nothing but `sum` has elements, as one factor; none where there is
+// none.
+std::optional<size_t> OwnFactor(const TensorProgram& program, const Stage& sum) {
+  for (const Expr& factor : sum.body->args) {
+    const Expr& load = WithoutCast(factor);
+    if (load->op != Op::kLoad) continue;
+    for (size_t s = 0; s < program.stages.size(); ++s) {
+      const Stage& stage = program.stages[s];
+      const bool is_it = stage.tensor == load->buffer && !stage.is_output &&
+                         !stage.is_reduction() && IsFloat(stage.body->type);
+      const auto is_other = [&](const Stage& reader) {
+        return reader.tensor != sum.tensor && ReadsAny(reader.body, {stage.tensor.get()});
+      };
+      if (is_it && std::none_of(program.stages.begin(), program.stages.end(), is_other)) return s;
+    }
+  }
+  return std::nullopt;
+}
+
 // With the first stage that can be joined to this one; null where there is none.
 std::shared_ptr<TensorProgram> WithOneMore(const TensorProgram& program, size_t number) {
   const Stage& stage = program.stages[number];
@@ -193,9 +253,16 @@ std::shared_ptr<TensorProgram> WithOneMore(const TensorProgram& program, size_t 
     joined->tensor =
         MakeBuffer(stage.name(), stage.tensor->dtype, stage.tensor->scope, stage.tensor->shape);
     auto with = std::make_shared<TensorProgram>(program);
+    std::optional<double> times;
     for (Stage& reader : with->stages) {
-      reader.body =
-          WithElementsOf(stage.tensor.get(), other.tensor.get(), joined->tensor, reader.body);
+      reader.body = WithElementsOf(stage.tensor.get(), other.tensor.get(), joined->tensor,
+                                   reader.body, times);
+    }
+    if (times.has_value() && *times != 1) {
+      const std::optional<size_t> scaled = OwnFactor(program, other);
+      if (!scaled.has_value()) continue;
+      Expr& body = with->stages[*scaled].body;
+      body = body * Float(*times, body->type);
     }
     if (IsRead(*with, stage.tensor.get()) || IsRead(*with, other.tensor.get())) continue;
     // Behind all that either reads.

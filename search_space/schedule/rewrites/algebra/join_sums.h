@@ -27,9 +27,11 @@ struct JoinSums {
 // are of one type, as
 //   T[a] = sum(r: n + m) select(r < n, f, h) * select(r < n, g, k)        s being r - n
 //   Y[..] = .. T[x] ..
-// and so on with all that is added to T. A sum of several products, T[a] = sum(r: n) f * g + h * k,
-// may be a result: it is such a sum of 2 n terms by itself. InvalidArgument where there is nothing
-// of that kind.
+// and so on with all that is added to T. What is summed along several axes is along one that
+// numbers them all. A number that U is multiplied with where it is added, as the scale of a
+// low-rank adapter, is one that an elementwise stage is, h or k, which only U has. A sum of several
+// products, T[a] = sum(r: n) f * g + h * k, may be a result: it is such a sum of 2 n terms by
+// itself. InvalidArgument where there is nothing of that kind.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithJoinedSums(const TensorProgram& program,
                                                                     const std::string& name);
 

@@ -236,8 +236,28 @@ bool IsGatheredAlong(const Expr& body, const Var& axis) {
   return is;
 }
 
+// Are these the channels of a convolution: does each element of a factor lie where `axis` says, and
+// one of them in a window that moves along data?
+bool AreChannels(const Stage& sum, const Var& axis) {
+  bool are = true, moves = false;
+  Visit(sum.body, [&](const Expr& load) {
+    if (!IsValueLoad(load)) return;
+    const auto is_axis = [&](const Expr& index) { return IsVar(index, axis); };
+    are = are && std::count_if(load->args.begin(), load->args.end(), is_axis) == 1 &&
+          IsHalf(load->type);
+    for (const Expr& index : load->args) {
+      const auto mentions = [&](const Var& v) { return MentionsAny(index, {v.get()}); };
+      are = are && (is_axis(index) || !mentions(axis));
+      moves = moves || (std::any_of(sum.axes.begin(), sum.axes.end(), mentions) &&
+                        std::any_of(sum.reduce_axes.begin(), sum.reduce_axes.end(), mentions));
+    }
+  });
+  return are && moves;
+}
+
 // The last axis along which the sum multiplies two tensors' elements, of which a sum makes those of
-// one, or else along which one is gathered; null where there is none.
+// one, or else along which one is gathered, or that of a convolution's channels; null where there
+// is none.
 Var PaddedAxisOf(const AlikeAxes& alike, const Stage& sum) {
   if (sum.combiner != Combiner::kSum || CountLoads(sum.body) != 2) return nullptr;
   const auto last = [&](auto is_it) {
@@ -246,7 +266,38 @@ Var PaddedAxisOf(const AlikeAxes& alike, const Stage& sum) {
   };
   const Var of_chain = last([&](const Var& r) { return alike.IsOfChain(r); });
   if (of_chain != nullptr) return of_chain;
-  return last([&](const Var& r) { return IsGatheredAlong(sum.body, r) && !alike.IsOfOutput(r); });
+  return last([&](const Var& r) {
+    return (IsGatheredAlong(sum.body, r) || AreChannels(sum, r)) && !alike.IsOfOutput(r);
+  });
+}
+
+// The program in which sum `number` reads stages that are copies of the inputs that it reads, so
+// that what is made longer is a tensor like any other, for which a layout can be chosen.
+TensorProgram WithCopiesOfInputs(const TensorProgram& program, size_t number) {
+  TensorProgram with = program;
+  std::vector<Stage> copies;
+  Stage& sum = with.stages[number];
+  sum.body = Rewrite(sum.body, [&](const Expr& load) -> Expr {
+    if (load->op != Op::kLoad || !IsValueLoad(load)) return nullptr;
+    if (program.FindStage(load->buffer.get()) != nullptr) return nullptr;
+    const std::string name = absl::StrCat(load->buffer->name, ".padded");
+    const auto known = std::find_if(copies.begin(), copies.end(),
+                                    [&](const Stage& copy) { return copy.name() == name; });
+    if (known != copies.end()) return Load(known->tensor, load->args);
+    Stage& copy = copies.emplace_back();
+    ExprList place;
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      const Expr& index = load->args[d];
+      copy.axes.push_back(MakeVar(index->op == Op::kVar ? index->var->name : absl::StrCat("d", d),
+                                  load->buffer->shape[d]));
+      place.push_back(VarExpr(copy.axes.back()));
+    }
+    copy.tensor = TensorOver(copy.axes, name, load->buffer->dtype);
+    copy.body = Load(load->buffer, std::move(place));
+    return Load(copy.tensor, load->args);
+  });
+  with.stages.insert(with.stages.begin(), copies.begin(), copies.end());
+  return with;
 }
 
 int64_t WorthPaddingTo(int64_t extent) {
@@ -279,21 +330,24 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPaddedTerms(const Tenso
     return absl::InvalidArgumentError(
         absl::StrCat("the multiple must be 1 to ", kMostMultiple, ", not ", multiple));
   }
-  const AlikeAxes alike(program);
-  const Var axis = PaddedAxisOf(alike, *sum);
+  const Var axis = PaddedAxisOf(AlikeAxes(program), *sum);
   if (axis == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(name,
                      " is no sum over products of two tensors' elements, of which a sum of "
-                     "products makes those of one, or one is read by an index"));
+                     "products makes those of one, or one is read by an index, or in windows "
+                     "beside channels of 16-bit numbers"));
   }
   if (axis->extent % multiple == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("the ", axis->extent, " terms of ", name, " are multiples of ", multiple));
   }
   const int64_t longer = RoundUp(axis->extent, multiple);
+  const bool are_channels = AreChannels(*sum, axis);
+  const TensorProgram before = are_channels ? WithCopiesOfInputs(program, number) : program;
+  const AlikeAxes alike(before);
   // Before anything is made of it: the extents alone.
-  for (Stage stage : program.stages) {
+  for (Stage stage : before.stages) {
     for (auto* axes : {&stage.axes, &stage.reduce_axes}) {
       for (Var& own : *axes) {
         if (alike.AreAlike(own, axis)) own = MakeVar(own->name, longer);
@@ -301,7 +355,7 @@ absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPaddedTerms(const Tenso
     }
     HEDDLE_RETURN_IF_ERROR(CheckCounts(stage));
   }
-  return std::make_shared<const TensorProgram>(Padding(program, alike, axis, longer).Run());
+  return std::make_shared<const TensorProgram>(Padding(before, alike, axis, longer).Run());
 }
 
 std::vector<TermsToPad> TermsWorthPadding(const TensorProgram& program) {
@@ -323,13 +377,27 @@ std::vector<TermsToPad> GatheredTermsWorthPadding(const TensorProgram& program) 
   std::vector<TermsToPad> worth;
   for (const Stage& stage : program.stages) {
     const Var axis = PaddedAxisOf(alike, stage);
-    if (axis == nullptr || alike.IsOfChain(axis) || axis->extent < kMatrixTerms) continue;
+    const bool is_gathered =
+        axis != nullptr && !alike.IsOfChain(axis) && IsGatheredAlong(stage.body, axis);
+    if (!is_gathered || axis->extent < kMatrixTerms) continue;
     for (int64_t multiple = kMatrixTerms; multiple <= kMostMultiple; multiple *= 2) {
       const int64_t added = RoundUp(axis->extent, multiple) - axis->extent;
       if (added == 0) continue;
       if (kFewTerms * added <= axis->extent) worth.push_back({stage.name(), multiple});
       break;
     }
+  }
+  return worth;
+}
+
+std::vector<TermsToPad> ChannelsWorthPadding(const TensorProgram& program) {
+  const AlikeAxes alike(program);
+  std::vector<TermsToPad> worth;
+  for (const Stage& stage : program.stages) {
+    const Var axis = PaddedAxisOf(alike, stage);
+    if (axis == nullptr || alike.IsOfChain(axis) || !AreChannels(stage, axis)) continue;
+    const int64_t multiple = WorthPaddingTo(axis->extent);
+    if (multiple > 0) worth.push_back({stage.name(), multiple});
   }
   return worth;
 }

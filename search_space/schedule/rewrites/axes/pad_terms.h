@@ -26,12 +26,14 @@ struct PadTerms {
 // The program with stage `name`, O[a] = sum(r) E[.., r, ..] * v, a sum of two tensors' elements,
 // where the stage E is computed, directly or through others, from a sum T of several with an axis
 // of its own for r, or E is read where a tensor of indices says for each r, along which no output
-// lies, and the extent n of r is no multiple of `multiple`, 1 to 256, with that axis, and those of
+// lies, or r are the channels of a convolution of 16-bit numbers, as those of E[r, y + a, x + e],
+// and the extent n of r is no multiple of `multiple`, 1 to 256, with that axis, and those of
 // all stages that stand for it, as long as the next multiple:
 //   T[.., j, ..] = sum(..) f, with every element of other tensors that j is an index of, zero where
 //                  j >= n
 //   E[.., j, ..] = select(j < n, e, 0), and so all that is computed elementwise
 //   M[..] = max(r) select(r < n, e, -inf): reductions along it have their identity
+// What a convolution reads of inputs, it reads of stages "input.padded" that are copies of them.
 // Outputs and inputs stay as they are. Where values are finite O is what it was; where a factor of
 // T is infinite, O may be NaN in the place of infinity. InvalidArgument where the stage is no such
 // sum, or there would be too many elements to count.
@@ -51,6 +53,10 @@ std::vector<TermsToPad> TermsWorthPadding(const TensorProgram& program);
 // are zero there then, so that parts of them may have any length. The least multiple of 16 times a
 // power of two that adds terms at all, where it adds few.
 std::vector<TermsToPad> GatheredTermsWorthPadding(const TensorProgram& program);
+
+// The same of convolutions' channels. A copy of the image with whole vectors of them is fetched as
+// one with 16 times as many.
+std::vector<TermsToPad> ChannelsWorthPadding(const TensorProgram& program);
 
 }  // namespace heddle::search_space
 

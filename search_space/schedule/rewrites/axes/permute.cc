@@ -22,6 +22,8 @@ namespace {
 
 // Terms that units for matrices multiply at once.
 constexpr int64_t kFewestChannels = 16;
+// That a thread reads at once.
+constexpr int64_t kAccessBytes = 16;
 
 // Of each of a stage's axes, which one of the tensor's dimensions it numbers.
 using Order = std::vector<size_t>;
@@ -269,6 +271,61 @@ std::optional<size_t> TermsOfSharedWindows(const TensorProgram& program, const S
   return readers > 1 ? terms : std::nullopt;
 }
 
+// The dimension of the elementwise stage's tensor that numbers the terms of all that read it, sums
+// of products alone, where it is not the last, at whose ends no vectors end; none otherwise.
+std::optional<size_t> TermsOfProducts(const TensorProgram& program, const Stage& stage) {
+  const int64_t vector = kAccessBytes / SizeOf(stage.tensor->dtype);
+  if (stage.is_output || stage.is_reduction() || !IsHalf(stage.tensor->dtype) ||
+      stage.axes.empty() || stage.axes.back()->extent % vector == 0) {
+    return std::nullopt;
+  }
+  std::optional<size_t> terms;
+  bool are_all = true;
+  const auto add = [&](const Stage& reader, const Expr& load) {
+    std::optional<size_t> here;
+    for (size_t d = 0; d + 1 < load->args.size(); ++d) {
+      const Expr& index = load->args[d];
+      const bool is_term = std::any_of(reader.reduce_axes.begin(), reader.reduce_axes.end(),
+                                       [&](const Var& axis) { return IsVar(index, axis); }) &&
+                           index->var->extent == load->buffer->shape[d];
+      if (is_term) here = d;
+    }
+    are_all = are_all && here.has_value() && (!terms.has_value() || terms == here);
+    terms = here;
+  };
+  for (const Stage& reader : program.stages) {
+    if (!ReadsAny(reader.body, {stage.tensor.get()})) continue;
+    if (reader.combiner != Combiner::kSum || reader.body->op != Op::kMul) return std::nullopt;
+    for (const Expr& load : LoadsIn(reader.body)) {
+      if (load->buffer == stage.tensor) add(reader, load);
+    }
+  }
+  if (!are_all || !terms.has_value()) return std::nullopt;
+  const int64_t extent = stage.tensor->shape[*terms];
+  return extent >= kFewestChannels && extent % vector == 0 ? terms : std::nullopt;
+}
+
+// Do several stages read it, or is it made of a reduction, in whose kernel it is stored?
+bool IsStoredOnce(const TensorProgram& program, const Stage& stage) {
+  const auto reads_it = [&](const Stage& reader) {
+    return ReadsAny(reader.body, {stage.tensor.get()});
+  };
+  if (std::count_if(program.stages.begin(), program.stages.end(), reads_it) > 1) return true;
+  return std::any_of(program.stages.begin(), program.stages.end(), [&](const Stage& read) {
+    return read.is_reduction() && ReadsAny(stage.body, {read.tensor.get()});
+  });
+}
+
+// The stage's axes with that one last.
+AxisOrder WithLast(const Stage& stage, size_t last) {
+  AxisOrder order{stage.name(), {}};
+  for (size_t d = 0; d < stage.axes.size(); ++d) {
+    if (d != last) order.axes.push_back(stage.axes[d]->name);
+  }
+  order.axes.push_back(stage.axes[last]->name);
+  return order;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithPermutedAxes(
@@ -365,11 +422,18 @@ std::vector<AxisOrder> OrdersOfWindows(const TensorProgram& program) {
   for (const Stage& stage : program.stages) {
     const std::optional<size_t> terms = TermsOfSharedWindows(program, stage);
     if (!terms.has_value() || *terms + 1 == stage.axes.size()) continue;
-    AxisOrder& order = found.emplace_back(AxisOrder{stage.name(), {}});
-    for (size_t d = 0; d < stage.axes.size(); ++d) {
-      if (d != *terms) order.axes.push_back(stage.axes[d]->name);
+    found.push_back(WithLast(stage, *terms));
+  }
+  return found;
+}
+
+std::vector<AxisOrder> OrdersOfTerms(const TensorProgram& program) {
+  std::vector<AxisOrder> found;
+  for (const Stage& stage : program.stages) {
+    const std::optional<size_t> terms = TermsOfProducts(program, stage);
+    if (terms.has_value() && IsStoredOnce(program, stage)) {
+      found.push_back(WithLast(stage, *terms));
     }
-    order.axes.push_back(stage.axes[*terms]->name);
   }
   return found;
 }

@@ -52,6 +52,11 @@ std::vector<std::string> StagesOfSharedWindows(const TensorProgram& program);
 // place of a window then begins where a line of memory does, and one copy of the stage is all that
 // they read; what one sum alone reads may be packed for it (pack.h).
 std::vector<AxisOrder> OrdersOfWindows(const TensorProgram& program);
+// Of each elementwise stage of 16-bit numbers whose rows end inside vectors, as 4001 samples of a
+// channel do, and that sums of products alone read, all along one axis of their terms, the
+// channels: that one last. Where several read it, or it is made of what a reduction computes, so
+// that it is stored once; what one sum alone reads may be packed for it (pack.h).
+std::vector<AxisOrder> OrdersOfTerms(const TensorProgram& program);
 
 }  // namespace heddle::search_space
 

@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "search_space/notation/notation.h"
 #include "search_space/sketch/search_space.h"
 #include "tests/golden.h"
+#include "tests/search_space/products.h"
 
 namespace heddle::search_space {
 namespace {
@@ -142,6 +146,41 @@ TEST(Tiling, DrawsMostlyMeetTheLimits) {
     ASSERT_TRUE(point.has_value());
     EXPECT_TRUE(space.Check(*point).ok()) << space.Print(*point);
   }
+}
+
+// A window of 9 by 9 is whole along one axis at least, and its few output channels have tiles, too.
+TEST(TilingTest, LargeWindowsAreTiled) {
+  const SearchSpace space = SpaceOf("conv2d", "n=2,ci=32,h=64,w=67,co=3,kh=9,kw=9,pad=4");
+  Rng rng(1);
+  size_t tiles = 0, whole = 0;
+  for (int i = 0; i < 60; ++i) {
+    const auto point = space.Sample(rng);
+    ASSERT_TRUE(point.has_value());
+    const std::string text = space.Print(*point);
+    if (!absl::StartsWith(text, "tile:")) continue;
+    ++tiles;
+    whole += absl::StrContains(text, "rx.inner=9") ? 1 : 0;
+    EXPECT_TRUE(space.Lower(*point).ok()) << text;
+  }
+  EXPECT_GT(tiles, 20U);
+  EXPECT_GT(2 * whole, tiles);
+  // Others have the parts that they had.
+  const SearchSpace small = SpaceOf("conv2d", kConv);
+  EXPECT_THAT(std::string(small.Parse(absl::StrCat(kConvBase, " ry.inner=8")).status().message()),
+              HasSubstr("ry.inner= one of 3, 1"));
+}
+
+// Blocks for all multiprocessors, several of them each, share the rows of few columns.
+TEST(TilingTest, LongSumsOfFewColumnsHaveManyParts) {
+  const auto parts = [](const char* shape) {
+    const auto program =
+        InstantiatedFrom("op columns(m, n) { in X[m, n] out Y[j: n] = sum(i: m) X[i, j] }",
+                         "columns", shape, DType::kFloat32);
+    const SearchSpace space = *SearchSpace::Create(program, *FindTarget("h100"));
+    return std::string(space.Parse("tile: split_k=3").status().message());
+  };
+  EXPECT_THAT(parts("m=200003,n=101"), HasSubstr("1024, 2048"));
+  EXPECT_THAT(parts("m=20003,n=101"), testing::Not(HasSubstr("512")));
 }
 
 }  // namespace

@@ -78,6 +78,40 @@ op subtracted(b, d, h) {
   T[z: b, j: h] = sum(r: h) U[j, r] * H[z, r]
   out Y[z: b, j: h] = S[z, j] - T[z, j]
 }
+op adapter(b, d, h, k) {
+  in X[b, d], W[h, d], V[b, k], U[h, k]
+  A[z: b, r: k]: bfloat16 = max(V[z, r], 0)
+  S[z: b, j: h] = sum(r: d) X[z, r] * W[j, r]
+  T[z: b, j: h] = sum(r: k) A[z, r] * U[j, r]
+  out Y[z: b, j: h] = S[z, j] + 0.5 * T[z, j]
+}
+op adapters(b, d, h, e, k) {
+  in X[b, d], W[h, d], V[b, e, k], U[e, h, k]
+  A[z: b, q: e, r: k]: bfloat16 = max(V[z, q, r], 0)
+  S[z: b, j: h] = sum(r: d) X[z, r] * W[j, r]
+  T[z: b, j: h] = sum(q: e, r: k) A[z, q, r] * U[q, j, r]
+  out Y[z: b, j: h] = S[z, j] + T[z, j] * 2
+}
+op scaled_inputs(b, d, h) {
+  in X[b, d], W[h, d], H[b, h], U[h, h]
+  S[z: b, j: h] = sum(r: d) X[z, r] * W[j, r]
+  T[z: b, j: h] = sum(r: h) H[z, r] * U[j, r]
+  out Y[z: b, j: h] = S[z, j] + 0.5 * T[z, j]
+}
+op scaled_twice(b, d, h) {
+  in X[b, d], W[h, d], H[b, h], U[h, h]
+  A[z: b, r: h]: bfloat16 = max(H[z, r], 0)
+  S[z: b, j: h] = sum(r: d) X[z, r] * W[j, r]
+  T[z: b, j: h] = sum(r: h) A[z, r] * U[j, r]
+  out Y[z: b, j: h] = S[z, j] + 0.5 * T[z, j]
+  out Z[z: b, j: h] = S[z, j] + 2 * T[z, j]
+}
+op windows(c, w) {
+  in X[c, w + 2], W[c, c, 3], H[c, w], U[c, c]
+  S[q: c, x: w] = sum(r: c) H[r, x] * U[q, r]
+  T[q: c, x: w] = sum(r: c, e: 3) X[r, x + e] * W[q, r, e]
+  out Y[q: c, x: w] = S[q, x] + T[q, x]
+}
 op other_factors(b, d, h) {
   in X[b, d], W[h, d], H[b, h, h], U[h]
   S[z: b, j: h] = sum(r: d) X[z, r] * W[j, r]
@@ -127,6 +161,30 @@ TEST(JoinSumsTest, HasTheTermsOfBoth) {
   EXPECT_EQ(TextOf((*three)->stages[1]), "Y[zj|] = S[z, j]");
 }
 
+// The scale is the stage's that nothing but the sum reads; several axes are numbered as one.
+TEST(JoinSumsTest, HasTheTermsOfScaledSums) {
+  const auto adapter = WithJoinedSums(*Made("adapter", "b=2,d=3,h=4,k=2"), "S");
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  ASSERT_EQ((*adapter)->stages.size(), 3U);
+  EXPECT_THAT(TextOf((*adapter)->stages[0]), HasSubstr("max(float32(V[z, r]), 0) * 0.5"));
+  EXPECT_EQ(TextOf((*adapter)->stages[1]),
+            "S[zj|r5] = float32(select(r < 3, X[z, r], A[z, r - 3])) * "
+            "float32(select(r < 3, W[j, r], U[j, r - 3]))");
+  EXPECT_EQ(TextOf((*adapter)->stages[2]), "Y[zj|] = S[z, j]");
+  const auto several = WithJoinedSums(*Made("adapters", "b=2,d=3,h=4,e=5,k=2"), "S");
+  ASSERT_TRUE(several.ok()) << several.status();
+  EXPECT_THAT(TextOf((*several)->stages[1]), HasSubstr("S[zj|r13] = "));
+  for (const auto& [op, shape] :
+       {std::pair("adapter", "b=4,d=16,h=8,k=4"), {"adapters", "b=4,d=16,h=8,e=3,k=4"}}) {
+    const auto program = Made(op, shape);
+    TensorValues expected = IntegerInputs(*program), got = expected;
+    EvaluateAll(*program, expected);
+    EvaluateAll(**WithJoinedSums(*program, "S"), got);
+    EXPECT_EQ(got.at("Y"), expected.at("Y")) << op;
+  }
+  ExpectPointsCompute(Made("adapters", "b=24,d=32,h=40,e=4,k=8"), *FindTarget("h100"), " join");
+}
+
 // One sum of several products is one of all their terms by itself.
 TEST(JoinSumsTest, HasTheTermsOfAllProducts) {
   const auto both = WithJoinedSums(*Made("both_ways", "n=4,k=3", DType::kFloat32), "T");
@@ -149,7 +207,10 @@ TEST(JoinSumsTest, OthersAreRefused) {
                                   {"other_place", "b=2,h=4"},
                                   {"subtracted", "b=2,d=3,h=4"},
                                   {"other_factors", "b=2,d=3,h=4"},
-                                  {"wider", "b=2,d=3,h=4"}}) {
+                                  {"wider", "b=2,d=3,h=4"},
+                                  {"scaled_inputs", "b=2,d=3,h=4"},
+                                  {"scaled_twice", "b=2,d=3,h=4"},
+                                  {"windows", "c=2,w=3"}}) {
     EXPECT_THAT(std::string(WithJoinedSums(*Made(op, shape), "S").status().message()),
                 HasSubstr("S is no sum of products of two elements to which all"))
         << op;

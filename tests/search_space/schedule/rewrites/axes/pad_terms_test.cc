@@ -80,6 +80,16 @@ op gathered(v, n, c, d) {
   in X[v, c], I[n, 2]: index(v + 1), G[n, d]
   out O[p: 2, i: c, x: d] = sum(r: n) select(I[r, p] < v, X[I[r, p], i], 0) * G[r, x]
 }
+op convolution(n, c, o, w) {
+  in X[n, c, w], W[o, c, 3]
+  P[z: n, r: c, x: w + 2] = select(x >= 1 && x < w + 1, X[z, r, x - 1], 0)
+  out O[z: n, q: o, x: w] = sum(r: c, e: 3) P[z, r, x + e] * W[q, r, e]
+}
+op convolution_of_output(n, c, o, w) {
+  in X[n, c, w], W[o, c, 3]
+  out P[z: n, r: c, x: w + 2] = select(x >= 1 && x < w + 1, X[z, r, x - 1], 0)
+  out O[z: n, q: o, x: w] = sum(r: c, e: 3) P[z, r, x + e] * W[q, r, e]
+}
 op gathered_by_output(v, n, m, d) {
   in A[m, n], I[n]: index(v), E[v, d]
   out W[i: m, r: n] = max(A[i, r], 0)
@@ -190,6 +200,36 @@ TEST(PadTermsTest, WhatIsGatheredIsZeroBehindTheEnd) {
                 HasSubstr("is no sum over products of two tensors' elements"))
         << op;
   }
+}
+
+// Copies of the inputs are longer, each with zeros.
+TEST(PadTermsTest, ChannelsOfAConvolutionAreZeroBehindTheEnd) {
+  const TensorProgram program = Made("convolution", "n=1,c=19,o=3,w=6");
+  const auto padded = WithPaddedTerms(program, "O", 16);
+  ASSERT_TRUE(padded.ok()) << padded.status();
+  EXPECT_THAT(StagesOf(**padded),
+              ElementsAre(HasSubstr("W.padded[q3 r32 e3 |] = select(r < 19, W[q, r, e], 0)"),
+                          HasSubstr("P[z1 r32 x8 |] = select(r < 19 && "),
+                          HasSubstr("O[z1 q3 x6 |r32 e3] = float32(P[z, r, x + e]) * "
+                                    "float32(W.padded[q, r, e])")));
+  TensorValues expected = IntegerInputs(program), got = expected;
+  EvaluateAll(program, expected);
+  EvaluateAll(**padded, got);
+  EXPECT_EQ(got.at("O"), expected.at("O"));
+  const auto worth = [](const char* op, int64_t c, DType type) {
+    const auto terms = ChannelsWorthPadding(
+        *InstantiatedFrom(kOperators, op, absl::StrCat("n=1,o=3,w=6,c=", c), type));
+    return terms.empty() ? 0 : terms[0].multiple;
+  };
+  EXPECT_EQ(worth("convolution", 67, DType::kFloat16), 16);
+  EXPECT_EQ(worth("convolution", 64, DType::kFloat16), 0);
+  EXPECT_EQ(worth("convolution", 3, DType::kFloat16), 0);
+  EXPECT_EQ(worth("convolution", 67, DType::kFloat32), 0);
+  EXPECT_EQ(worth("convolution_of_output", 67, DType::kFloat16), 0);
+  const auto larger =
+      InstantiatedFrom(kOperators, "convolution", "n=2,c=37,o=24,w=45", DType::kFloat16);
+  ExpectPointsCompute(larger, *FindTarget("h100"), " pad_channels+pack/");
+  ExpectPointsCompute(larger, *FindTarget("a100"), " pad_channels");
 }
 
 // Blocks share its terms out.

@@ -171,6 +171,46 @@ TEST(PermuteTest, WindowsOfSeveralHaveTheirTermsLast) {
   EXPECT_TRUE(OrdersOfWindows(**permuted).empty());
 }
 
+// Channels of what several products read, or of what is made of one for another, where a channel's
+// rows end inside vectors.
+TEST(PermuteTest, TermsOfProductsAreLastWhereRowsEndInsideVectors) {
+  constexpr char kLayers[] = R"(
+    op gated(b, c, l) {
+      in X[b, c, l], R[b, c, l], U[c, c], V[c, c], W[c, c]
+      H[z: b, k: c, i: l] = X[z, k, i] + R[z, k, i]
+      P[z: b, k: c, i: l] = sum(r: c) H[z, r, i] * U[k, r]
+      Q[z: b, k: c, i: l] = sum(r: c) H[z, r, i] * V[k, r]
+      G[z: b, k: c, i: l]: float16 = P[z, k, i] * sigmoid(Q[z, k, i])
+      out Y[z: b, q: c, i: l] = sum(r: c) G[z, r, i] * W[q, r]
+    }
+    op one_reader(b, c, l) {
+      in X[b, c, l], R[b, c, l], W[c, c]
+      H[z: b, k: c, i: l] = X[z, k, i] + R[z, k, i]
+      out Y[z: b, q: c, i: l] = sum(r: c) H[z, r, i] * W[q, r]
+    }
+    op read_otherwise(b, c, l) {
+      in X[b, c, l], R[b, c, l], W[c, c]
+      H[z: b, k: c, i: l] = X[z, k, i] + R[z, k, i]
+      T[z: b, q: c, i: l] = sum(r: c) H[z, r, i] * W[q, r]
+      out Y[z: b, q: c, i: l] = T[z, q, i] + H[z, q, i]
+    })";
+  const auto orders = [&](const char* op, const char* shape, DType type) {
+    std::string all;
+    for (const auto& [stage, axes] : OrdersOfTerms(*InstantiatedFrom(kLayers, op, shape, type))) {
+      absl::StrAppend(&all, stage, ": ", absl::StrJoin(axes, " "), ";");
+    }
+    return all;
+  };
+  EXPECT_EQ(orders("gated", "b=2,c=16,l=21", DType::kFloat16), "H: z i k;G: z i k;");
+  EXPECT_EQ(orders("gated", "b=2,c=16,l=24", DType::kFloat16), "");
+  EXPECT_EQ(orders("gated", "b=2,c=20,l=21", DType::kFloat16), "");
+  EXPECT_EQ(orders("one_reader", "b=2,c=16,l=21", DType::kFloat16), "");
+  EXPECT_EQ(orders("read_otherwise", "b=2,c=16,l=21", DType::kFloat16), "");
+  const auto program = InstantiatedFrom(kLayers, "gated", "b=2,c=16,l=21", DType::kFloat16);
+  ExpectFormComputes(program);
+  ExpectPointsCompute(program, *FindTarget("h100"), " apart/");
+}
+
 TEST(PermuteTest, WindowsOfSeveralAreStoredOnce) {
   const auto program =
       InstantiatedFrom(kOperators, "two_of_one_image", "n=1,c=16,h=5,w=18,k=16", DType::kFloat16);

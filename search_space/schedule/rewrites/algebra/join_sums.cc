@@ -220,6 +220,15 @@ bool IsRead(const TensorProgram& program, const Buffer* tensor) {
                      [&](const Stage& stage) { return ReadsAny(stage.body, {tensor}); });
 }
 
+// So many times `value`, rounded as that is.
+Expr Scaled(const Expr& value, double times) {
+  if (value->op == Op::kCast && IsFloat(value->args[0]->type)) {
+    return Cast(value->type, Scaled(value->args[0], times));
+  }
+  if (value->type == DType::kFloat32) return value * Float(times, value->type);
+  return Cast(value->type, Cast(DType::kFloat32, value) * Float(times, DType::kFloat32));
+}
+
 // The elementwise stage of which nothing but `sum` has elements, as one factor; none where there is
 // none.
 std::optional<size_t> OwnFactor(const TensorProgram& program, const Stage& sum) {
@@ -262,7 +271,7 @@ std::shared_ptr<TensorProgram> WithOneMore(const TensorProgram& program, size_t 
       const std::optional<size_t> scaled = OwnFactor(program, other);
       if (!scaled.has_value()) continue;
       Expr& body = with->stages[*scaled].body;
-      body = body * Float(*times, body->type);
+      body = Scaled(body, *times);
     }
     if (IsRead(*with, stage.tensor.get()) || IsRead(*with, other.tensor.get())) continue;
     // Behind all that either reads.

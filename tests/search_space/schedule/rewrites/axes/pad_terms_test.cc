@@ -204,13 +204,13 @@ TEST(PadTermsTest, WhatIsGatheredIsZeroBehindTheEnd) {
 
 // Copies of the inputs are longer, each with zeros.
 TEST(PadTermsTest, ChannelsOfAConvolutionAreZeroBehindTheEnd) {
-  const TensorProgram program = Made("convolution", "n=1,c=19,o=3,w=6");
+  const TensorProgram program = Made("convolution", "n=2,c=19,o=3,w=6");
   const auto padded = WithPaddedTerms(program, "O", 16);
   ASSERT_TRUE(padded.ok()) << padded.status();
   EXPECT_THAT(StagesOf(**padded),
               ElementsAre(HasSubstr("W.padded[q3 r32 e3 |] = select(r < 19, W[q, r, e], 0)"),
-                          HasSubstr("P[z1 r32 x8 |] = select(r < 19 && "),
-                          HasSubstr("O[z1 q3 x6 |r32 e3] = float32(P[z, r, x + e]) * "
+                          HasSubstr("P[z2 r32 x8 |] = select(r < 19 && "),
+                          HasSubstr("O[z2 q3 x6 |r32e3] = float32(P[z, r, x + e]) * "
                                     "float32(W.padded[q, r, e])")));
   TensorValues expected = IntegerInputs(program), got = expected;
   EvaluateAll(program, expected);

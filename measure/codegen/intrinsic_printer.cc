@@ -6,6 +6,7 @@
 #include "measure/codegen/helpers.h"
 #include "search_space/ir/background.h"
 #include "search_space/ir/expr/float_format.h"
+#include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/matrix.h"
 
@@ -297,15 +298,22 @@ void IntrinsicPrinter::PrintAsyncCopy(const StmtNode& s, const Var& var) {
   // At once is as good as a copy that completes early.
   if (!async_copies_ || !possible) return stores_.Print(s, var);
   const Expr load = s.value->op == search_space::Op::kSelect ? s.value->args[1] : s.value;
+  const bool reads_indices =
+      std::any_of(load->args.begin(), load->args.end(), search_space::ReadsMemory);
   for (int64_t base = 0; base < (var == nullptr ? 1 : var->extent); base += s.lanes) {
     const Chunk chunk{var, base, s.lanes};
-    std::string valid;
+    std::string from =
+        absl::StrCat("&", out_.exprs.PrintElement(load->buffer, chunk.At(load->args, 0)));
     if (s.value->op == search_space::Op::kSelect) {
-      valid = absl::StrCat(", ", out_.exprs.Print(Simplify(chunk.At(s.value->args[0], 0))));
+      const std::string valid = out_.exprs.Print(Simplify(chunk.At(s.value->args[0], 0)));
+      // Where nothing is copied there may be no index that says whence.
+      if (reads_indices) {
+        from = absl::StrCat("(", valid, ") ? ", from, " : ", out_.exprs.NameOf(load->buffer));
+      }
+      absl::StrAppend(&from, ", ", valid);
     }
     out_.Line("async_copy<", bytes, ">(&",
-              out_.exprs.PrintElement(s.buffer, chunk.At(s.indices, 0)), ", &",
-              out_.exprs.PrintElement(load->buffer, chunk.At(load->args, 0)), valid, ");");
+              out_.exprs.PrintElement(s.buffer, chunk.At(s.indices, 0)), ", ", from, ");");
   }
   out_.exprs.helpers.insert("async_copy");
 }

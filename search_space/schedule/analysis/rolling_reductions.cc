@@ -23,7 +23,7 @@ class Dependence {
   Slope OfFactor(const Expr& e) const;
 
  private:
-  // Of both where neither is 0, which is any factor times 0.
+  // Of a and b, where they have the same; of one alone where the other is 0.
   Slope OfEither(const Expr& a, const Expr& b) const;
   // e = slope * m + rest.
   Slope OfSummand(const Expr& e) const;

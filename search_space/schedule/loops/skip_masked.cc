@@ -296,17 +296,7 @@ class PlaceOfReduction {
         Look(Substitute(result.body, result.axes, axes));
       }
     }
-    return is_one_ ? place_ : std::nullopt;
-  }
-  // Does nobody but the terms of the sum read it?
-  bool IsOfTermsAlone() {
-    Look(sum_.body);
-    const std::vector<int> readers = schedule_.ReadersOf(reduction_.tensor.get());
-    return std::all_of(readers.begin(), readers.end(), [&](int r) {
-      const ScheduledStage& reader = schedule_.stage(r);
-      return &reader == &sum_ || reader.combiner == Combiner::kSum ||
-             std::find(looked_into_.begin(), looked_into_.end(), r) != looked_into_.end();
-    });
+    return is_one_ && left_ > 0 ? place_ : std::nullopt;
   }
 
  private:
@@ -327,7 +317,6 @@ class PlaceOfReduction {
     }
     const int s = schedule_.FindStage(e->buffer.get());
     if (s < 0 || schedule_.stage(s).is_reduction()) return;
-    looked_into_.push_back(s);
     Look(Substitute(schedule_.stage(s).body, schedule_.stage(s).axes, e->args));
   }
 
@@ -337,22 +326,20 @@ class PlaceOfReduction {
   int left_ = kMost;
   bool is_one_ = true;
   std::optional<ExprList> place_;
-  std::vector<int> looked_into_;
 };
 
 }  // namespace
 
 bool MayBeLeftOutWith(const Schedule& schedule, const ScheduledStage& sum,
                       const ScheduledStage& reduction) {
-  if (IsIdempotent(reduction.combiner) &&
-      PlaceOfReduction(schedule, sum, reduction).IsOfTermsAlone()) {
-    return true;
-  }
-  const auto place = PlaceOfReduction(schedule, sum, reduction).Find();
+  if (reduction.reduce_axes.size() != 1) return false;
   const Var& term = reduction.reduce_axes[0];
-  const auto same = std::find_if(sum.reduce_axes.begin(), sum.reduce_axes.end(),
-                                 [&](const Var& r) { return r->extent == term->extent; });
-  if (!place || reduction.reduce_axes.size() != 1 || same == sum.reduce_axes.end()) return false;
+  const auto is_same = [&](const Var& r) { return r->extent == term->extent; };
+  const auto same = std::find_if(sum.reduce_axes.begin(), sum.reduce_axes.end(), is_same);
+  const auto place = PlaceOfReduction(schedule, sum, reduction).Find();
+  if (!place || std::count_if(sum.reduce_axes.begin(), sum.reduce_axes.end(), is_same) != 1) {
+    return false;
+  }
   Factors factors(schedule, reduction);
   if (reduction.combiner == Combiner::kSum) {
     factors.Add(reduction.body);

@@ -17,10 +17,10 @@ struct SkipMasked {
   HEDDLE_PRIMITIVE(SkipMasked, "skip_masked", stage);
 };
 
-// Of `reduction`, which goes over the terms of `sum` along with it (rolling_update.h): may its
-// terms be left out where those of the sum are (sum.useful)? So they may where the same masks make
-// them change nothing, and those of a maximum or a minimum that only says what terms are relative
-// to.
+// Of `reduction`, which goes over the terms of `sum` along with it (rolling_update.h): do its terms
+// change nothing where those of the sum are left out (sum.useful), by masks of its own? A maximum
+// of all terms may not be one of some, also where it only says what others are relative to: what is
+// made of these need not be the same for any.
 bool MayBeLeftOutWith(const Schedule& schedule, const ScheduledStage& sum,
                       const ScheduledStage& reduction);
 

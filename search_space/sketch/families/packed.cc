@@ -9,8 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "search_space/ir/expr/float_format.h"
 #include "search_space/ir/expr/queries.h"
-#include "search_space/ir/expr/simplify.h"
 #include "search_space/ir/whole_factors.h"
+#include "search_space/ir/windows.h"
 #include "search_space/schedule/rewrites/axes/permute.h"
 #include "search_space/sketch/matrix/packing.h"
 #include "search_space/sketch/programs/combinations.h"
@@ -53,11 +53,8 @@ bool IsReadInWindows(const TensorProgram& program, const Stage& stage) {
   const std::vector<Expr> loads = LoadsIn(sum.body);
   return std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
     return load->buffer == stage.tensor &&
-           std::any_of(load->args.begin(), load->args.end(), [&](const Expr& index) {
-             const auto mentions = [&](const Var& v) { return MentionsAny(index, {v.get()}); };
-             return std::any_of(sum.axes.begin(), sum.axes.end(), mentions) &&
-                    std::any_of(sum.reduce_axes.begin(), sum.reduce_axes.end(), mentions);
-           });
+           std::any_of(sum.reduce_axes.begin(), sum.reduce_axes.end(),
+                       [&](const Var& tap) { return MovesAlong(load, tap, sum.axes); });
   });
 }
 

@@ -20,8 +20,8 @@ void AddPacked(const std::shared_ptr<const TensorProgram>& program, const Target
                const ProgramShape& shape, const std::string& name, std::vector<Sketch>& sketches);
 
 // Adds those that store what several convolutions read in windows once (permute.h), or what one
-// reads a copy of with a border and others read, too, behind the
-// steps that make rows of the windows' positions, and those of them that pack what else these read.
+// reads a copy of with a border and others read, too, behind the steps that make rows of the
+// windows' positions, and those of them that pack what else these read.
 void AddSharedWindows(const std::shared_ptr<const TensorProgram>& program, const Target& target,
                       const Algorithm& flattening, std::vector<Sketch>& sketches);
 

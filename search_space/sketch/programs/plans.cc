@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "search_space/ir/expr/queries.h"
+#include "search_space/ir/windows.h"
 #include "search_space/schedule/analysis/scattered_terms.h"
 
 namespace heddle::search_space {
@@ -68,6 +69,16 @@ bool HasLongSums(const ProgramShape& shape, const KernelShape& kernel) {
   });
 }
 
+// Does one thread for an element read most of what it reads of a window from registers and the
+// cache? A tile of a large window is not known to be better.
+bool HasLargeWindows(const ProgramShape& shape, const KernelShape& kernel) {
+  constexpr int64_t kLarge = 64;
+  return std::any_of(kernel.reductions.begin(), kernel.reductions.end(), [&](int reduction) {
+    const ScheduledStage& stage = shape.stage(reduction);
+    return TapsOf(stage.body, stage.axes, stage.reduce_axes) > kLarge;
+  });
+}
+
 }  // namespace
 
 size_t CountMatrices(const std::vector<Plans>& plans) {
@@ -114,7 +125,8 @@ std::vector<Plans> PlansOf(const ProgramShape& shape, bool is_definition, const 
     const bool has_few = std::any_of(made.begin(), made.end(),
                                      [](const Plan& p) { return p.rule == &kFewRowsRule; });
     const bool is_useless = has_simple && (has_few || HasLongSums(shape, kernel));
-    const bool keeps = (is_definition || !reuses) && !is_useless;
+    const bool may_be_better = is_definition || !reuses || HasLargeWindows(shape, kernel);
+    const bool keeps = may_be_better && !is_useless;
     if (keeps || made.size() < 2) continue;
     std::erase_if(made, [](const Plan& p) { return p.rule->is_fallback; });
     // The first one's default is the kernel's.

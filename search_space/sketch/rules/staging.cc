@@ -16,7 +16,11 @@
 namespace heddle::search_space {
 namespace {
 
-// An index that grows with one axis of who reads, as x - 1, 2 * x + 1 and (x + 1) / 2 do.
+// Elements of a row of which a tile has some, at least; all numbers of them are multiples of it.
+constexpr int64_t kLeastRows = 8;
+
+// An index that grows with one axis of who reads, as x - 1, 2 * x + 1 and (x + 1) / 2 do. It is
+// divided by what tiles are multiples of, at most once.
 struct AlongAxis {
   Var axis;
   int64_t coef = 1, div = 1;
@@ -32,7 +36,10 @@ std::optional<AlongAxis> FindAlong(const Expr& index) {
   const Term& term = linear.terms[0];
   if (term.mod != 0 || term.coef < 1 || StructurallyEqual(term.x, index)) return std::nullopt;
   std::optional<AlongAxis> along = FindAlong(term.x);
-  if (along.has_value() && along->div > 1 && term.coef > 1) return std::nullopt;
+  const bool is_divided = along.has_value() && along->div > 1;
+  if (kLeastRows % term.div != 0 || (is_divided && (term.coef > 1 || term.div > 1))) {
+    return std::nullopt;
+  }
   if (along.has_value()) {
     along->coef *= term.coef;
     along->div *= term.div;
@@ -108,7 +115,7 @@ class StagingPlan : public KernelPlan {
       alike = std::gcd(alike, read.tensor->shape.back());
       if (SizeOf(type) > SizeOf(widest)) widest = type;
     }
-    rows_ = AddHole("rows", {8, 16, 32, 64}, 0);
+    rows_ = AddHole("rows", {kLeastRows, 16, 32, 64}, 0);
     columns_ = AddHole("columns", {32, 64, 128}, 0);
     threads_y_ = AddHole("threads_y", {1, 2, 4, 8, 16}, 0);
     vector_ = AddHole("vector", AccessWidths(extents_.back(), root.tensor->dtype), 0);

@@ -7,15 +7,15 @@
 #include "absl/types/span.h"
 #include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/windows.h"
 #include "search_space/schedule/analysis/operands.h"
 
 namespace heddle::search_space {
 namespace {
 
-constexpr int64_t kLongestWindow = 8;
-constexpr int64_t kLongestMovingWindow = 31;  // of which neighbours read almost all
-constexpr size_t kMostOperands = 16;          // whose tiles fit into shared memory together
-constexpr double kFullResult = 4096;          // elements that fill a few blocks
+constexpr int64_t kLongestWhole = 8;
+constexpr size_t kMostOperands = 16;  // whose tiles fit into shared memory together
+constexpr double kFullResult = 4096;  // elements that fill a few blocks
 
 // An axis that every input is read along, and not the one that lies innermost in memory. Others
 // must be large enough to fill blocks.
@@ -88,7 +88,10 @@ class KernelFinder {
       longest = std::max(longest, root.axes[a]->extent);
     }
     for (const Var& r : reduction_.reduce_axes) {
-      found.reduce_axes.push_back({.name = r->name, .extent = r->extent, .moves = Moves(loads, r)});
+      const bool moves = std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
+        return MovesAlong(load, r, reduction_.axes);
+      });
+      found.reduce_axes.push_back({.name = r->name, .extent = r->extent, .moves = moves});
       if (r->extent > found.reduce_axes[found.shared_axis].extent) {
         found.shared_axis = found.reduce_axes.size() - 1;
       }
@@ -106,17 +109,6 @@ class KernelFinder {
   }
 
  private:
-  // Is there an index that depends on the reduction axis and on one of data?
-  bool Moves(const std::vector<Expr>& loads, const Var& axis) const {
-    return std::any_of(loads.begin(), loads.end(), [&](const Expr& load) {
-      return std::any_of(load->args.begin(), load->args.end(), [&](const Expr& index) {
-        const auto mentions = [&](const Var& v) { return MentionsAny(index, {v.get()}); };
-        return mentions(axis) &&
-               std::any_of(reduction_.axes.begin(), reduction_.axes.end(), mentions);
-      });
-    });
-  }
-
   // Is the operand the same in all terms?
   bool IsOfElement(absl::Span<const size_t> axes) const {
     return std::all_of(axes.begin(), axes.end(),
@@ -289,9 +281,7 @@ class KernelFinder {
 
 }  // namespace
 
-bool TiledAxis::is_window() const {
-  return extent <= (moves ? kLongestMovingWindow : kLongestWindow);
-}
+bool TiledAxis::is_window() const { return extent <= (moves ? kLongestWindow : kLongestWhole); }
 
 absl::Status TiledKernel::Refuse(const std::string& why) const {
   return absl::ResourceExhaustedError(absl::StrCat(root.tensor->name, ": ", why));

@@ -23,7 +23,7 @@ struct TiledAxis {
   bool is_batch = false;
   // A reduction axis that moves along a data axis in an index, as x + e of a convolution does.
   bool moves = false;
-  // A reduction axis that is fetched whole: a short one.
+  // A reduction axis that is fetched whole mostly: a short one.
   bool is_window() const;
 };
 

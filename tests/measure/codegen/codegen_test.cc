@@ -356,6 +356,27 @@ TEST(Codegen, AsyncCopiesPassTheirGuardOn) {
   EXPECT_THAT(text, HasSubstr("async_copy<16>(&Y[thread * 4], &X[thread * 4], thread < 25);"));
 }
 
+// Of what an index names: behind the end of the indices there is none to be read, where nothing is
+// copied.
+TEST(Codegen, AsyncCopiesReadIndicesWhereTheyCopyAlone) {
+  const auto xs = tests::Buf("X", Scope::kGlobal, {40, 4});
+  const auto is = MakeBuffer("I", DType::kInt32, Scope::kGlobal, {25});
+  const auto ys = tests::Buf("Y", Scope::kShared, {32, 4});
+  Kernel k{.name = "k0_Y", .block = MakeVar("block", 1), .thread = MakeVar("thread", 32)};
+  const Var v = MakeVar("v", 4);
+  const Expr t = VarExpr(k.thread);
+  const Expr value =
+      Select(t < Int(25), Load(xs, {Load(is, {t}), VarExpr(v)}, 4), Float(0, DType::kFloat32));
+  k.body = For(v, ForKind::kVector, AsyncCopy(ys, {t, VarExpr(v)}, value, 4));
+  k.arguments = {xs, is};
+  k.written = {false, false};
+  k.shared = {{ys, 0}};
+  k.shared_bytes = ys->bytes();
+  const std::string text = Source(tests::OneKernel(std::move(k)), *FindTarget("sm_90"));
+  EXPECT_THAT(text, HasSubstr("(thread < 25) ? &X["));
+  EXPECT_THAT(text, HasSubstr(" : X, thread < 25);"));
+}
+
 // Y[i] = X[i] (`guarded`: where i < 100) for i = 32 (t / 8) + 8 e + t % 8, e < 4 unrolled.
 std::string UnrolledCopy(bool guarded, bool async) {
   const auto xs = tests::Buf("X", Scope::kGlobal, {128});

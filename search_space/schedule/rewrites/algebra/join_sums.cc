@@ -1,6 +1,7 @@
 #include "search_space/schedule/rewrites/algebra/join_sums.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,8 +30,8 @@ std::vector<bool> AxesMentioned(const Stage& stage, const Expr& e) {
   return mentioned;
 }
 
-// A sum of products of two numbers that is no result, along one axis, or along several by each of
-// which elements are numbered: those of windows are read several times where they are.
+// A sum of products of two numbers that is no result, along one axis, or along several, each of
+// which is an index by itself: elements of windows, which are not, are read several times.
 bool IsSumOfProducts(const Stage& stage) {
   const bool is_one = stage.combiner == Combiner::kSum && !stage.is_output &&
                       stage.body->op == Op::kMul && IsFloat(stage.body->type);
@@ -102,12 +103,13 @@ Expr WithElementsOf(const Buffer* one, const Buffer* other, const BufferRef& sum
         const bool are_alike = std::equal(a->args.begin(), a->args.end(), load->args.begin(),
                                           load->args.end(), StructurallyEqual);
         if (!are_alike || times.value_or(often) != often) continue;
-        times = often;
         const Expr rest = WithInPlaceOf(changed == nullptr ? e : changed, b, nullptr);
         if (rest == nullptr) continue;
         const Expr with = StructurallyEqual(rest, a) ? Load(sum, a->args)
                                                      : WithInPlaceOf(rest, a, Load(sum, a->args));
-        if (with != nullptr) changed = with;
+        if (with == nullptr) continue;
+        changed = with;
+        times = often;
       }
     }
     return changed;
@@ -220,6 +222,13 @@ bool IsRead(const TensorProgram& program, const Buffer* tensor) {
                      [&](const Stage& stage) { return ReadsAny(stage.body, {tensor}); });
 }
 
+// Is the scale one that numbers of the type are multiplied with and stay in its range, whatever
+// they are about? Those of float16 may be next to its greatest, or few digits away from its least.
+bool KeepsRange(double times, DType type) {
+  const double size = std::abs(times);
+  return type == DType::kFloat16 ? size >= 0x1p-3 && size <= 1 : size >= 0x1p-20 && size <= 0x1p20;
+}
+
 // So many times `value`, rounded as that is.
 Expr Scaled(const Expr& value, double times) {
   if (value->op == Op::kCast && IsFloat(value->args[0]->type)) {
@@ -229,9 +238,14 @@ Expr Scaled(const Expr& value, double times) {
   return Cast(value->type, Cast(DType::kFloat32, value) * Float(times, DType::kFloat32));
 }
 
-// The elementwise stage of which nothing but `sum` has elements, as one factor; none where there is
-// none.
+// The elementwise stage of which `sum` alone has elements, as one factor, and nowhere else; none
+// where there is none.
 std::optional<size_t> OwnFactor(const TensorProgram& program, const Stage& sum) {
+  const auto loads_of = [](const Expr& body, const BufferRef& tensor) {
+    int loads = 0;
+    Visit(body, [&](const Expr& e) { loads += e->op == Op::kLoad && e->buffer == tensor ? 1 : 0; });
+    return loads;
+  };
   for (const Expr& factor : sum.body->args) {
     const Expr& load = WithoutCast(factor);
     if (load->op != Op::kLoad) continue;
@@ -240,7 +254,7 @@ std::optional<size_t> OwnFactor(const TensorProgram& program, const Stage& sum) 
       const bool is_it = stage.tensor == load->buffer && !stage.is_output &&
                          !stage.is_reduction() && IsFloat(stage.body->type);
       const auto is_other = [&](const Stage& reader) {
-        return reader.tensor != sum.tensor && ReadsAny(reader.body, {stage.tensor.get()});
+        return loads_of(reader.body, stage.tensor) > (reader.tensor == sum.tensor ? 1 : 0);
       };
       if (is_it && std::none_of(program.stages.begin(), program.stages.end(), is_other)) return s;
     }
@@ -269,7 +283,9 @@ std::shared_ptr<TensorProgram> WithOneMore(const TensorProgram& program, size_t 
     }
     if (times.has_value() && *times != 1) {
       const std::optional<size_t> scaled = OwnFactor(program, other);
-      if (!scaled.has_value()) continue;
+      if (!scaled.has_value() || !KeepsRange(*times, program.stages[*scaled].tensor->dtype)) {
+        continue;
+      }
       Expr& body = with->stages[*scaled].body;
       body = Scaled(body, *times);
     }

@@ -29,9 +29,12 @@ struct JoinSums {
 //   Y[..] = .. T[x] ..
 // and so on with all that is added to T. What is summed along several axes is along one that
 // numbers them all. A number that U is multiplied with where it is added, as the scale of a
-// low-rank adapter, is one that an elementwise stage is, h or k, which only U has. A sum of several
-// products, T[a] = sum(r: n) f * g + h * k, may be a result: it is such a sum of 2 n terms by
-// itself. InvalidArgument where there is nothing of that kind.
+// low-rank adapter, is one that an elementwise stage is, h or k, which U alone reads, and once. It
+// is rounded once then, not before it is scaled and after. Scales between 2^-20 and 2^20, or of
+// float16 between 1/8 and 1, are taken: others might leave the type's range, as these do for
+// numbers that are about to. A sum of several products, T[a] = sum(r: n) f * g + h * k, may be a
+// result: it is such a sum of 2 n terms by itself. InvalidArgument where there is nothing of that
+// kind.
 absl::StatusOr<std::shared_ptr<const TensorProgram>> WithJoinedSums(const TensorProgram& program,
                                                                     const std::string& name);
 

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "search_space/ir/expr/queries.h"
 #include "search_space/ir/expr/simplify.h"
+#include "search_space/ir/windows.h"
 #include "search_space/schedule/editor.h"
 #include "search_space/schedule/rewrites/stage_number.h"
 
@@ -236,23 +237,20 @@ bool IsGatheredAlong(const Expr& body, const Var& axis) {
   return is;
 }
 
-// Are these the channels of a convolution: does each element of a factor lie where `axis` says, and
-// one of them in a window that moves along data?
+// Are these the channels of a convolution of 16-bit numbers: does each element of a factor lie
+// where `axis` says, and one of them in a window that moves along data?
 bool AreChannels(const Stage& sum, const Var& axis) {
-  bool are = true, moves = false;
+  bool are = true;
   Visit(sum.body, [&](const Expr& load) {
     if (!IsValueLoad(load)) return;
     const auto is_axis = [&](const Expr& index) { return IsVar(index, axis); };
     are = are && std::count_if(load->args.begin(), load->args.end(), is_axis) == 1 &&
           IsHalf(load->type);
     for (const Expr& index : load->args) {
-      const auto mentions = [&](const Var& v) { return MentionsAny(index, {v.get()}); };
-      are = are && (is_axis(index) || !mentions(axis));
-      moves = moves || (std::any_of(sum.axes.begin(), sum.axes.end(), mentions) &&
-                        std::any_of(sum.reduce_axes.begin(), sum.reduce_axes.end(), mentions));
+      are = are && (is_axis(index) || !MentionsAny(index, {axis.get()}));
     }
   });
-  return are && moves;
+  return are && TapsOf(sum.body, sum.axes, sum.reduce_axes) > 1;
 }
 
 // The last axis along which the sum multiplies two tensors' elements, of which a sum makes those of
@@ -276,24 +274,31 @@ Var PaddedAxisOf(const AlikeAxes& alike, const Stage& sum) {
 TensorProgram WithCopiesOfInputs(const TensorProgram& program, size_t number) {
   TensorProgram with = program;
   std::vector<Stage> copies;
+  absl::flat_hash_map<const Buffer*, BufferRef> read;  // in the place of inputs
+  // A sum that was padded before has copies, too.
+  const auto is_taken = [&](const std::string& name) {
+    return std::any_of(program.stages.begin(), program.stages.end(),
+                       [&](const Stage& stage) { return stage.name() == name; });
+  };
   Stage& sum = with.stages[number];
   sum.body = Rewrite(sum.body, [&](const Expr& load) -> Expr {
     if (load->op != Op::kLoad || !IsValueLoad(load)) return nullptr;
     if (program.FindStage(load->buffer.get()) != nullptr) return nullptr;
-    const std::string name = absl::StrCat(load->buffer->name, ".padded");
-    const auto known = std::find_if(copies.begin(), copies.end(),
-                                    [&](const Stage& copy) { return copy.name() == name; });
-    if (known != copies.end()) return Load(known->tensor, load->args);
+    const auto known = read.find(load->buffer.get());
+    if (known != read.end()) return Load(known->second, load->args);
+    std::string name = absl::StrCat(load->buffer->name, ".padded");
+    for (int n = 2; is_taken(name); ++n) {
+      name = absl::StrCat(load->buffer->name, ".padded", n);
+    }
     Stage& copy = copies.emplace_back();
     ExprList place;
     for (size_t d = 0; d < load->args.size(); ++d) {
-      const Expr& index = load->args[d];
-      copy.axes.push_back(MakeVar(index->op == Op::kVar ? index->var->name : absl::StrCat("d", d),
-                                  load->buffer->shape[d]));
+      copy.axes.push_back(MakeVar(absl::StrCat("d", d), load->buffer->shape[d]));
       place.push_back(VarExpr(copy.axes.back()));
     }
     copy.tensor = TensorOver(copy.axes, name, load->buffer->dtype);
     copy.body = Load(load->buffer, std::move(place));
+    read[load->buffer.get()] = copy.tensor;
     return Load(copy.tensor, load->args);
   });
   with.stages.insert(with.stages.begin(), copies.begin(), copies.end());

@@ -227,6 +227,14 @@ op maximum_of_all(s, d) {
   O[i: s, x: d] = sum(r: s) E[i, r] * V[r, x]
   out Y[i: s, x: d]: float32 = O[i, x] / L[i] + M[i]
 }
+op unnormalised(s, d) {
+  in Q[s, d], K[s, d], V[s, d]
+  T[i: s, j: s] = sum(r: d) Q[i, r] * K[j, r]
+  M[i: s] = max(r: s) T[i, r]
+  E[i: s, j: s]: bfloat16 = select(j <= i, exp(T[i, j] - M[i]), 0)
+  O[i: s, x: d] = sum(r: s) E[i, r] * V[r, x]
+  out Y[i: s, x: d]: float32 = O[i, x]
+}
 op floored(s, t, d) {
   in Q[s, d], K[t, d], V[t, d]
   T[i: s, j: t] = sum(r: d) Q[i, r] * K[j, r]

@@ -193,6 +193,7 @@ TEST(RollingTest, TermsThatAStatisticNeedsAreNotLeftOut) {
   EXPECT_TRUE(skips("rectified", "b=2,s=256,d=32"));
   EXPECT_FALSE(skips("sum_of_all", "s=256,d=32"));
   EXPECT_FALSE(skips("maximum_of_all", "s=256,d=32"));
+  EXPECT_FALSE(skips("unnormalised", "s=256,d=32"));
   const auto space =
       *SearchSpace::Create(ProgramOf("sum_of_all", "s=256,d=32"), TargetFor("rolling"));
   const std::vector<Step> steps = *space.Steps(PointsOf(space, 1).at(0));

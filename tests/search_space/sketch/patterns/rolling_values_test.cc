@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"causal", "b=1,s=80,d=16"}, Case{"window", "b=2,s=96,d=16,w=20"},
         Case{"rectified", "b=1,s=80,d=16"},
         Case{"rectified", "b=1,s=160,d=16", "rolling_warpgroup:"}, Case{"sum_of_all", "s=80,d=16"},
-        Case{"sum_of_all", "s=160,d=16", "rolling_warpgroup:"},
+        Case{"sum_of_all", "s=160,d=16", "rolling_warpgroup:"}, Case{"unnormalised", "s=80,d=16"},
         Case{"maximum_of_all", "s=80,d=16", "rolling:", 64 * kMostError},
         Case{"grouped", "h=2,g=2,s=32,d=16"}, Case{"window_of_numbers", "b=2,s=96,d=16,w=20"},
         Case{"window_of_numbers", "b=1,s=160,d=16,w=20", "rolling_warpgroup:"},

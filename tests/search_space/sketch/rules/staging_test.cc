@@ -41,6 +41,10 @@ op every_other(n, c, w) {
   in X[n, c, 2 * w + 1]
   out Y[z: n, x: w, k: c] = X[z, k, 2 * x + 1]
 }
+op thirds(n, c, w) {
+  in X[n, c, w]
+  out Y[z: n, x: 3 * w, k: c] = X[z, k, x / 3]
+}
 op backwards(n, c, w) {
   in X[n, c, w]
   out Y[z: n, x: w, k: c] = X[z, k, w - 1 - x]
@@ -94,10 +98,14 @@ TEST(StagingTest, ShiftedRowsAreFetchedFromWhereVectorsBegin) {
   EXPECT_EQ(narrow, 0U);
 }
 
-TEST(StagingTest, RowsThatAreReadBackwardsAreNone) {
-  const auto program = InstantiatedFrom(kOperators, "backwards", "n=2,c=64,w=64", DType::kFloat32);
-  const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
-  EXPECT_FALSE(space.Parse("stage: rows=32 columns=64 threads_y=8 vector=1 pad=1 fetch=1").ok());
+// Where a tile of a row begins inside what a third of it is read for, nobody sees where that ends.
+TEST(StagingTest, RowsThatAreReadBackwardsOrByThirdsAreNone) {
+  for (const char* op : {"backwards", "thirds"}) {
+    const auto program = InstantiatedFrom(kOperators, op, "n=2,c=64,w=64", DType::kFloat32);
+    const auto space = *SearchSpace::Create(program, *FindTarget("h100"));
+    EXPECT_FALSE(space.Parse("stage: rows=32 columns=64 threads_y=8 vector=1 pad=1 fetch=1").ok())
+        << op;
+  }
 }
 
 }  // namespace

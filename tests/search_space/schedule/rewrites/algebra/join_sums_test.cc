@@ -98,6 +98,27 @@ op scaled_inputs(b, d, h) {
   T[z: b, j: h] = sum(r: h) H[z, r] * U[j, r]
   out Y[z: b, j: h] = S[z, j] + 0.5 * T[z, j]
 }
+op scaled_square(b, d, h) {
+  in X[b, d], W[b, d], V[b, h]
+  A[z: b, r: h]: bfloat16 = max(V[z, r], 0)
+  S[z: b, j: b] = sum(r: d) X[z, r] * W[j, r]
+  T[z: b, j: b] = sum(r: h) A[z, r] * A[j, r]
+  out Y[z: b, j: b] = S[z, j] + 0.5 * T[z, j]
+}
+op scaled_far(b, d, h) {
+  in X[b, d], W[h, d], H[b, h], U[h, h]
+  A[z: b, r: h]: bfloat16 = max(H[z, r], 0)
+  S[z: b, j: h] = sum(r: d) X[z, r] * W[j, r]
+  T[z: b, j: h] = sum(r: h) A[z, r] * U[j, r]
+  out Y[z: b, j: h] = S[z, j] + 10000000 * T[z, j]
+}
+op scaled_float16(b, d, h) {
+  in X[b, d], W[h, d], H[b, h], U[h, h]
+  A[z: b, r: h]: float16 = max(H[z, r], 0)
+  S[z: b, j: h] = sum(r: d) X[z, r] * W[j, r]
+  T[z: b, j: h] = sum(r: h) A[z, r] * U[j, r]
+  out Y[z: b, j: h] = S[z, j] + 2 * T[z, j]
+}
 op scaled_twice(b, d, h) {
   in X[b, d], W[h, d], H[b, h], U[h, h]
   A[z: b, r: h]: bfloat16 = max(H[z, r], 0)
@@ -210,11 +231,14 @@ TEST(JoinSumsTest, OthersAreRefused) {
                                   {"wider", "b=2,d=3,h=4"},
                                   {"scaled_inputs", "b=2,d=3,h=4"},
                                   {"scaled_twice", "b=2,d=3,h=4"},
+                                  {"scaled_square", "b=2,d=3,h=4"},
+                                  {"scaled_far", "b=2,d=3,h=4"},
                                   {"windows", "c=2,w=3"}}) {
     EXPECT_THAT(std::string(WithJoinedSums(*Made(op, shape), "S").status().message()),
                 HasSubstr("S is no sum of products of two elements to which all"))
         << op;
   }
+  EXPECT_FALSE(WithJoinedSums(*Made("scaled_float16", "b=2,d=3,h=4", DType::kFloat16), "S").ok());
   EXPECT_THAT(std::string(WithJoinedSums(*Made("cell", "b=2,d=3,h=4"), "Z").status().message()),
               HasSubstr("Z is no stage of cell"));
 }

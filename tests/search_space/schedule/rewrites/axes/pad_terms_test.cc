@@ -85,6 +85,12 @@ op convolution(n, c, o, w) {
   P[z: n, r: c, x: w + 2] = select(x >= 1 && x < w + 1, X[z, r, x - 1], 0)
   out O[z: n, q: o, x: w] = sum(r: c, e: 3) P[z, r, x + e] * W[q, r, e]
 }
+op two_convolutions(n, c, w) {
+  in X[n, c, w + 2], W[c, c, 3], V[c, c, 3]
+  S[z: n, q: c, x: w] = sum(r: c, e: 3) X[z, r, x + e] * W[q, r, e]
+  T[z: n, q: c, x: w] = sum(r: c, e: 3) X[z, r, x + 2 - e] * V[q, r, e]
+  out O[z: n, q: c, x: w] = max(S[z, q, x], T[z, q, x])
+}
 op convolution_of_output(n, c, o, w) {
   in X[n, c, w], W[o, c, 3]
   out P[z: n, r: c, x: w + 2] = select(x >= 1 && x < w + 1, X[z, r, x - 1], 0)
@@ -208,7 +214,7 @@ TEST(PadTermsTest, ChannelsOfAConvolutionAreZeroBehindTheEnd) {
   const auto padded = WithPaddedTerms(program, "O", 16);
   ASSERT_TRUE(padded.ok()) << padded.status();
   EXPECT_THAT(StagesOf(**padded),
-              ElementsAre(HasSubstr("W.padded[q3 r32 e3 |] = select(r < 19, W[q, r, e], 0)"),
+              ElementsAre(HasSubstr("W.padded[d03 d132 d23 |] = select(d1 < 19, W[d0, d1, d2], 0)"),
                           HasSubstr("P[z2 r32 x8 |] = select(r < 19 && "),
                           HasSubstr("O[z2 q3 x6 |r32e3] = float32(P[z, r, x + e]) * "
                                     "float32(W.padded[q, r, e])")));
@@ -230,6 +236,10 @@ TEST(PadTermsTest, ChannelsOfAConvolutionAreZeroBehindTheEnd) {
       InstantiatedFrom(kOperators, "convolution", "n=2,c=37,o=24,w=45", DType::kFloat16);
   ExpectPointsCompute(larger, *FindTarget("h100"), " pad_channels+pack/");
   ExpectPointsCompute(larger, *FindTarget("a100"), " pad_channels");
+  // Each of several has copies of its own, also of what they have in common.
+  const auto both =
+      InstantiatedFrom(kOperators, "two_convolutions", "n=2,c=20,w=16", DType::kFloat16);
+  ExpectPointsCompute(both, *FindTarget("h100"), " pad_channels");
 }
 
 // Blocks share its terms out.
